@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# What `make install` puts in place: the header, the shared library, shoal.pc and the command.
+
+if(EXISTS "${PROJECT_SOURCE_DIR}/include/shoal.h")
+    install(TARGETS shoal_shared
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        PUBLIC_HEADER DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+endif()
+if(TARGET shoal)
+    install(TARGETS shoal RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+configure_file("${PROJECT_SOURCE_DIR}/cmake/shoal.pc.in" shoal.pc @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/shoal.pc" DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
