@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shoal.h: many processes act as one group and exchange data. The whole public API.
+ *
+ * C99, usable from C++. Handles are opaque. Option structs start with their own size, so that a
+ * program built against an older header keeps working.
+ *
+ * Rules that hold for every call:
+ *  - A call returns SHOAL_OK or says what went wrong; outputs are written only on success.
+ *    shoal_last_error() gives the text: what, where, who (rank, host), and what to do.
+ *  - Collective calls are made by every rank of the group, in the same order. Every message carries
+ *    the operation, dtype, count and sequence number, so ranks that disagree get
+ *    SHOAL_ERR_MISMATCH which names both sides; they never hang and never get a wrong sum.
+ *  - Every wait has a deadline (the group's timeout). A group in which something broke stays
+ *    broken: all pending and later calls end with the same cause, until shoal_group_free().
+ *  - The order of every sum is fixed by the layout, never by timing: the same inputs give the same
+ *    bits on every rank and in every run.
+ *  - Counts are in elements of the dtype, per rank as said at each call, and may be 0 or exceed
+ *    2^31. Buffers need no alignment. NULL is a valid buffer where its count is 0.
+ *  - "In place" is stated per call; buffers that overlap in any other way are an error of the
+ *    caller which is not always detected.
+ *  - Any thread may call. Calls on one group from several threads at once are safe, but their order
+ *    is then the threads' order, which must be the same on every rank.
+ */
+#ifndef SHOAL_H
+#define SHOAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SHOAL_VERSION_MAJOR 0
+#define SHOAL_VERSION_MINOR 1
+#define SHOAL_VERSION_PATCH 0
+#define SHOAL_VERSION_STRING "0.1.0"
+
+#ifndef SHOAL_API
+#if defined(__GNUC__)
+#define SHOAL_API __attribute__((visibility("default")))
+#else
+#define SHOAL_API
+#endif
+#endif
+
+/* ---- status ---------------------------------------------------------------------------------- */
+
+/* Grouped by what must be put right before going on. */
+enum shoal_status {
+    SHOAL_OK = 0,
+    SHOAL_IN_PROGRESS = 1, /* shoal_request_test: not done yet */
+
+    /* The call: correct it and call again; nothing has changed. */
+    SHOAL_ERR_ARGUMENT = 100,    /* an argument is out of range or NULL */
+    SHOAL_ERR_UNSUPPORTED = 101, /* a combination without meaning, such as max of complex64 */
+    SHOAL_ERR_OPTION = 102,      /* an option or environment variable is wrong */
+    SHOAL_ERR_STATE = 103,       /* not allowed now, such as a call in a forked child */
+    SHOAL_ERR_LIMIT = 104,       /* a stated maximum is reached */
+
+    /* This process: its memory, files or system calls. */
+    SHOAL_ERR_MEMORY = 200,
+    SHOAL_ERR_SYSTEM = 201,
+    SHOAL_ERR_FORMAT = 202, /* a file or message could not be understood */
+
+    /* One peer. The group is broken. */
+    SHOAL_ERR_PEER_LOST = 300,        /* a process of the group ended or its link broke */
+    SHOAL_ERR_PEER_UNREACHABLE = 301, /* no link could be opened */
+    SHOAL_ERR_PEER_REFUSED = 302,     /* one end could not prove that it belongs to the job */
+
+    /* The group. */
+    SHOAL_ERR_TIMEOUT = 400,  /* a deadline passed; the text names who is late */
+    SHOAL_ERR_MISMATCH = 401, /* ranks called different things; the text names both sides */
+    SHOAL_ERR_ABORTED = 402,  /* shoal_group_abort() was called here or on a peer */
+    SHOAL_ERR_RANK_TAKEN = 403, /* a second process came with the same rank */
+
+    SHOAL_ERR_INTERNAL = 500 /* a bug of shoal: please report the text */
+};
+
+/* A short name such as "SHOAL_ERR_TIMEOUT". Never NULL. */
+SHOAL_API const char *shoal_status_name(enum shoal_status status);
+
+typedef struct shoal_group *shoal_group_t;
+typedef struct shoal_request *shoal_request_t;
+
+/* The text of the last error: of this thread's last failed call on `group`, or, with group NULL, of
+ * this thread's last failed call at all. Empty string if none. Valid until the thread's next call. */
+SHOAL_API const char *shoal_last_error(shoal_group_t group);
+
+/* "0.1.0" of the library that runs. */
+SHOAL_API const char *shoal_version(void);
+
+/* ---- element types and operations --------------------------------------------------------------- */
+
+enum shoal_dtype {
+    SHOAL_F64 = 0,
+    SHOAL_F32,
+    SHOAL_F16,
+    SHOAL_BF16,
+    SHOAL_I8,
+    SHOAL_U8,
+    SHOAL_I16,
+    SHOAL_I32,
+    SHOAL_I64,
+    SHOAL_U16,
+    SHOAL_U32,
+    SHOAL_U64,
+    SHOAL_BOOL,      /* one byte, 0 or 1 */
+    SHOAL_COMPLEX64, /* two f32 */
+    SHOAL_COMPLEX128,
+    SHOAL_DTYPE_COUNT
+};
+
+/* Which op has a meaning on which dtype: docs/kernel.md. f16 and bf16 accumulate in f32 and round
+ * once. Integer sums wrap. Float min and max propagate NaN. */
+enum shoal_op {
+    SHOAL_SUM = 0,
+    SHOAL_AVG, /* the sum divided by the group's size; integers truncate toward zero */
+    SHOAL_PROD,
+    SHOAL_MIN,
+    SHOAL_MAX,
+    SHOAL_BAND,
+    SHOAL_BOR,
+    SHOAL_BXOR,
+    SHOAL_LAND,
+    SHOAL_LOR,
+    SHOAL_LXOR,
+    SHOAL_PREMUL_SUM, /* each rank's input times its own factor, then the sum; see shoal_op_args */
+    SHOAL_OP_COUNT
+};
+
+/* Size of one element in bytes, 0 for an unknown dtype. */
+SHOAL_API size_t shoal_dtype_bytes(enum shoal_dtype dtype);
+SHOAL_API const char *shoal_dtype_name(enum shoal_dtype dtype); /* "f32", "?" if unknown */
+SHOAL_API const char *shoal_op_name(enum shoal_op op);          /* "sum", "?" if unknown */
+/* 1 if `op` has a meaning on `dtype`, else 0. */
+SHOAL_API int shoal_op_supported(enum shoal_op op, enum shoal_dtype dtype);
+
+/* ---- start ---------------------------------------------------------------------------------------- */
+
+/* Names a group that does not exist yet. One process makes it and carries it to the others by any
+ * means (128 bytes, printable form by shoal_unique_id_format). The process that made it serves the
+ * meeting until the group stands, or until it exits. */
+struct shoal_unique_id {
+    unsigned char bytes[128];
+};
+SHOAL_API enum shoal_status shoal_unique_id_create(struct shoal_unique_id *out);
+
+/* A key-value store of the caller's own through which the ranks meet, such as the one a framework
+ * has already. Both functions return 0 on success, 1 when `timeout_ms` passed, another value on
+ * failure; they may block and are called only from within shoal_group_create. */
+struct shoal_store {
+    size_t struct_bytes; /* sizeof(struct shoal_store) */
+    void *user;
+    int (*set)(void *user, const char *key, const void *value, size_t bytes);
+    /* Waits until key exists; copies at most `capacity` bytes; *bytes is the value's whole size. */
+    int (*get)(void *user, const char *key, void *value, size_t capacity, size_t *bytes,
+               int64_t timeout_ms);
+};
+
+struct shoal_group_options {
+    size_t struct_bytes; /* sizeof(struct shoal_group_options) */
+    int rank;            /* 0 to size-1; -1: from the environment */
+    int size;            /* 1 or more; -1: from the environment */
+    const char *store;   /* "host:port" where rank 0 serves the meeting (IPv6 as "[::1]:port") */
+    const struct shoal_unique_id *unique_id; /* instead of store */
+    const struct shoal_store *user_store;    /* instead of store */
+    const char *secret;    /* proves membership; NULL: from the environment, the id or the store */
+    const char *name;      /* for messages; NULL: "world" */
+    const char *interface; /* network interface or address prefix; NULL: by the route to the peer */
+    int64_t timeout_ms;    /* of every operation; 0: option SHOAL_TIMEOUT_MS */
+    int reproducible;      /* 1: bits don't depend on size, split or transport; -1: the option */
+};
+#define SHOAL_GROUP_OPTIONS_INIT                                                                   \
+    {                                                                                              \
+        sizeof(struct shoal_group_options), -1, -1, NULL, NULL, NULL, NULL, NULL, NULL, 0, -1      \
+    }
+
+/* Joins the group; every rank calls it. options NULL: everything from the environment, as set by
+ * `shoal run`, torchrun, Open MPI's, MPICH's or Intel MPI's mpirun, or srun; a program started by
+ * none of them is a group of one. Blocks until all ranks are here, at most the timeout. */
+SHOAL_API enum shoal_status shoal_group_create(const struct shoal_group_options *options,
+                                               shoal_group_t *out);
+
+/* New groups from the ranks of `group` that give the same color, ordered by key, then rank.
+ * Collective over `group`. color < 0: this rank is in none, *out is NULL. Opens no connection. */
+SHOAL_API enum shoal_status shoal_group_split(shoal_group_t group, int color, int key,
+                                              shoal_group_t *out);
+
+/* A new group of the `count` ranks of `group` listed in `ranks` (no repeats; their order is the
+ * order in the new group). Called by these ranks only, each with the same list and the same `name`,
+ * which tells apart groups with equal members. Opens no connection and sends no message. */
+SHOAL_API enum shoal_status shoal_group_subset(shoal_group_t group, const int *ranks, int count,
+                                               const char *name, shoal_group_t *out);
+
+/* Leaves. Ends pending requests with SHOAL_ERR_ABORTED. Waits, at most the timeout, until peers no
+ * longer read this rank's memory. NULL is allowed. Free sub-groups before their parent. */
+SHOAL_API enum shoal_status shoal_group_free(shoal_group_t group);
+
+/* Breaks the group on all ranks: every pending and later call on it ends with SHOAL_ERR_ABORTED
+ * and `reason` (may be NULL). Any thread; does not block. */
+SHOAL_API enum shoal_status shoal_group_abort(shoal_group_t group, const char *reason);
+
+/* SHOAL_OK while the group works, else the cause, with its text in shoal_last_error(group). */
+SHOAL_API enum shoal_status shoal_group_health(shoal_group_t group);
+
+SHOAL_API int shoal_group_rank(shoal_group_t group);
+SHOAL_API int shoal_group_size(shoal_group_t group);
+/* Rank among, and number of, the ranks on this host; index and number of hosts. */
+SHOAL_API int shoal_group_local_rank(shoal_group_t group);
+SHOAL_API int shoal_group_local_size(shoal_group_t group);
+SHOAL_API int shoal_group_host(shoal_group_t group);
+SHOAL_API int shoal_group_host_count(shoal_group_t group);
+/* Timeout of operations started from now on, in ms, 1 or more. */
+SHOAL_API enum shoal_status shoal_group_set_timeout(shoal_group_t group, int64_t timeout_ms);
+
+/* ---- requests ---------------------------------------------------------------------------------------
+ * Every operation has a last argument `request`. NULL: the call blocks until the operation is done.
+ * Otherwise it returns at once and *request must be given to shoal_request_wait, or tested until
+ * done; buffers belong to the operation until then. */
+
+/* SHOAL_IN_PROGRESS, or the result, which frees the request and sets *request to NULL. */
+SHOAL_API enum shoal_status shoal_request_test(shoal_request_t *request);
+/* Waits. timeout_ms < 0: until the operation's own deadline. When an explicit timeout passes first:
+ * SHOAL_ERR_TIMEOUT, and the request goes on (wait again, or abort the group). Otherwise the result,
+ * which frees the request. */
+SHOAL_API enum shoal_status shoal_request_wait(shoal_request_t *request, int64_t timeout_ms);
+/* Calls back once, from a thread of the library, when the request is done, or at once if it is; the
+ * callback must not block and must not free the request. At most one callback per request. */
+SHOAL_API enum shoal_status shoal_request_on_done(shoal_request_t request,
+                                                  void (*callback)(void *user,
+                                                                   enum shoal_status status),
+                                                  void *user);
+
+/* ---- operations -------------------------------------------------------------------------------------
+ * p = size of the group. shapes: in[n], out[n] are arrays of n elements. */
+
+/* in[count] on each rank -> out[count], the same on all. In place: in == out. */
+SHOAL_API enum shoal_status shoal_allreduce(const void *in, void *out, uint64_t count,
+                                            enum shoal_dtype dtype, enum shoal_op op,
+                                            shoal_group_t group, shoal_request_t *request);
+
+/* As shoal_allreduce with SHOAL_PREMUL_SUM: each rank's input is multiplied by its own *factor (one
+ * element of dtype, read during the call) before the sum. In place: in == out. */
+SHOAL_API enum shoal_status shoal_allreduce_premul(const void *in, void *out, uint64_t count,
+                                                   enum shoal_dtype dtype, const void *factor,
+                                                   shoal_group_t group, shoal_request_t *request);
+
+/* in[count] on each rank -> out[count] on root. out is ignored elsewhere. In place: in == out. */
+SHOAL_API enum shoal_status shoal_reduce(const void *in, void *out, uint64_t count,
+                                         enum shoal_dtype dtype, enum shoal_op op, int root,
+                                         shoal_group_t group, shoal_request_t *request);
+
+/* buffer[count] of root -> buffer[count] on all. Always in place. */
+SHOAL_API enum shoal_status shoal_broadcast(void *buffer, uint64_t count, enum shoal_dtype dtype,
+                                            int root, shoal_group_t group,
+                                            shoal_request_t *request);
+
+/* in[count] on each rank -> out[p*count], in rank order. In place: in == out + rank*count. */
+SHOAL_API enum shoal_status shoal_allgather(const void *in, void *out, uint64_t count,
+                                            enum shoal_dtype dtype, shoal_group_t group,
+                                            shoal_request_t *request);
+
+/* in[counts[rank]] -> out, rank i's part at out + displs[i] (elements; NULL: packed in rank order).
+ * counts[p], displs[p] are the same on all ranks and are copied. In place as above. */
+SHOAL_API enum shoal_status shoal_allgatherv(const void *in, void *out, const uint64_t *counts,
+                                             const uint64_t *displs, enum shoal_dtype dtype,
+                                             shoal_group_t group, shoal_request_t *request);
+
+/* in[count] -> out[p*count] on root. In place at root: in == out + root*count. */
+SHOAL_API enum shoal_status shoal_gather(const void *in, void *out, uint64_t count,
+                                         enum shoal_dtype dtype, int root, shoal_group_t group,
+                                         shoal_request_t *request);
+/* counts[p] is given, and the same, on all ranks; displs[p] matters at root (NULL: packed). */
+SHOAL_API enum shoal_status shoal_gatherv(const void *in, void *out, const uint64_t *counts,
+                                          const uint64_t *displs, enum shoal_dtype dtype, int root,
+                                          shoal_group_t group, shoal_request_t *request);
+
+/* in[p*count] -> out[count]: rank i gets the i-th block of the sum. In place: out == in +
+ * rank*count; the other blocks of in keep their values. */
+SHOAL_API enum shoal_status shoal_reduce_scatter(const void *in, void *out, uint64_t count,
+                                                 enum shoal_dtype dtype, enum shoal_op op,
+                                                 shoal_group_t group, shoal_request_t *request);
+/* in holds p blocks packed in rank order, block i of counts[i] elements -> out[counts[rank]]. */
+SHOAL_API enum shoal_status shoal_reduce_scatterv(const void *in, void *out,
+                                                  const uint64_t *counts, enum shoal_dtype dtype,
+                                                  enum shoal_op op, shoal_group_t group,
+                                                  shoal_request_t *request);
+/* As shoal_reduce_scatter with SHOAL_PREMUL_SUM; see shoal_allreduce_premul. */
+SHOAL_API enum shoal_status shoal_reduce_scatter_premul(const void *in, void *out, uint64_t count,
+                                                        enum shoal_dtype dtype, const void *factor,
+                                                        shoal_group_t group,
+                                                        shoal_request_t *request);
+
+/* in[p*count] on root -> out[count]. In place at root: out == in + root*count. */
+SHOAL_API enum shoal_status shoal_scatter(const void *in, void *out, uint64_t count,
+                                          enum shoal_dtype dtype, int root, shoal_group_t group,
+                                          shoal_request_t *request);
+SHOAL_API enum shoal_status shoal_scatterv(const void *in, void *out, const uint64_t *counts,
+                                           const uint64_t *displs, enum shoal_dtype dtype, int root,
+                                           shoal_group_t group, shoal_request_t *request);
+
+/* in[p*count] -> out[p*count]: block i of in goes to rank i. Not in place. */
+SHOAL_API enum shoal_status shoal_alltoall(const void *in, void *out, uint64_t count,
+                                           enum shoal_dtype dtype, shoal_group_t group,
+                                           shoal_request_t *request);
+/* send_counts[i] elements at in + send_displs[i] go to rank i, and likewise for out (displs NULL:
+ * packed). Both sides of a pair must agree. Not in place. */
+SHOAL_API enum shoal_status shoal_alltoallv(const void *in, const uint64_t *send_counts,
+                                            const uint64_t *send_displs, void *out,
+                                            const uint64_t *recv_counts,
+                                            const uint64_t *recv_displs, enum shoal_dtype dtype,
+                                            shoal_group_t group, shoal_request_t *request);
+
+/* Returns after every rank has called it. */
+SHOAL_API enum shoal_status shoal_barrier(shoal_group_t group, shoal_request_t *request);
+
+#define SHOAL_ANY_SOURCE (-1)
+#define SHOAL_ANY_TAG (-1)
+
+struct shoal_recv_info {
+    int source;     /* group rank of the sender */
+    int tag;        /* 0 or more */
+    uint64_t bytes; /* received */
+};
+
+/* Sends to `destination`; matches a receive by (source, tag) in the order of the sends. Done when
+ * the buffer may be reused. tag 0 to 2^31-1. To oneself is allowed with a pending receive. */
+SHOAL_API enum shoal_status shoal_send(const void *in, uint64_t count, enum shoal_dtype dtype,
+                                       int destination, int tag, shoal_group_t group,
+                                       shoal_request_t *request);
+/* Receives at most `count` elements; a longer message is SHOAL_ERR_MISMATCH. `info` (may be NULL)
+ * is written when the operation is done and must stay valid until then. */
+SHOAL_API enum shoal_status shoal_recv(void *out, uint64_t count, enum shoal_dtype dtype,
+                                       int source, int tag, struct shoal_recv_info *info,
+                                       shoal_group_t group, shoal_request_t *request);
+
+/* ---- memory -------------------------------------------------------------------------------------------- */
+
+/* Memory that the ranks of this host share, so that operations on it copy nothing: 64-byte aligned,
+ * zeroed the first time. Not collective. Leaves nothing behind however the process ends. */
+SHOAL_API enum shoal_status shoal_alloc(shoal_group_t group, size_t bytes, void **out);
+/* Gives memory from shoal_alloc back; no operation may use it any more. NULL is allowed. */
+SHOAL_API enum shoal_status shoal_free(shoal_group_t group, void *memory);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

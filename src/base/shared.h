@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shared.h: memory that several processes map: memfd, sized once, physical pages taken piece by
+ * piece. It has no name in any file system, so nothing is left behind however a process ends, and
+ * the size of /dev/shm doesn't matter.
+ */
+#ifndef SHOAL_BASE_SHARED_H
+#define SHOAL_BASE_SHARED_H
+
+#include <stddef.h>
+
+#include "shoal.h"
+
+struct base_shared {
+    int fd;        /* -1: none */
+    void *address; /* NULL: not mapped */
+    size_t bytes;  /* of address space; pages are taken by base_shared_commit */
+};
+
+/* A new region of `bytes` (rounded up to pages), mapped. No pages are taken yet. SHOAL_ERR_MEMORY,
+ * SHOAL_ERR_SYSTEM. Children made by fork don't inherit the mapping unless `keep_on_fork`. */
+enum shoal_status base_shared_create(const char *name, size_t bytes, int keep_on_fork,
+                                     struct base_shared *out);
+/* Maps a region whose descriptor came from a peer; takes the descriptor over. */
+enum shoal_status base_shared_map(int fd, struct base_shared *out);
+/* Takes pages [offset, offset+bytes) now, so that no later write can fail: SHOAL_ERR_MEMORY instead of
+ * SIGBUS. */
+enum shoal_status base_shared_commit(const struct base_shared *shared, size_t offset,
+                                     size_t bytes);
+/* Unmaps and closes. Safe on a zeroed or released struct whose fd is -1 or address NULL. */
+void base_shared_release(struct base_shared *shared);
+
+#endif

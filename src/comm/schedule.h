@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * schedule.h: a collective algorithm as data.
+ *
+ * A schedule is what one rank does in one operation: steps (send, receive, reduce, copy) on spans of
+ * three buffers (input, output, scratch), each with the steps it must wait for. Algorithms in coll/ emit
+ * it, the engine runs it, the verifier proves it, `shoal plan` shows it.
+ *
+ * Program order makes the dependencies: an emitter writes its steps as if they ran one after the other,
+ * and the builder finds by the spans which must really wait (read after write, write after read, write after
+ * write). All others run as soon as their peers are ready. So an algorithm's text is its paper's text.
+ *
+ * Messages: the k-th send of rank i to rank j, in program order, matches the k-th receive of rank j from
+ * rank i, and both must have the same length. The builder counts them (`message`).
+ *
+ * Units: spans are in elements of the shape's elem_bytes. Offsets of INPUT and OUTPUT are from the
+ * caller's pointers.
+ *
+ * In place: shape.in_place makes INPUT and OUTPUT overlap as shoal.h says for the kind; the builder
+ * then compares spans by their real position. An emitter never writes to INPUT.
+ */
+#ifndef SHOAL_COMM_SCHEDULE_H
+#define SHOAL_COMM_SCHEDULE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal.h"
+
+enum coll_kind {
+    COLL_ALLREDUCE = 0,
+    COLL_REDUCE,
+    COLL_BROADCAST,
+    COLL_ALLGATHER, /* also v: counts and displs */
+    COLL_GATHER,    /* also v */
+    COLL_REDUCE_SCATTER,
+    COLL_SCATTER,
+    COLL_ALLTOALL, /* also v */
+    COLL_BARRIER,
+    COLL_SEND, /* not scheduled: the engine's point to point */
+    COLL_RECV,
+    COLL_KIND_COUNT
+};
+
+/* "allreduce"; the C functions of the v forms have the same kind. */
+const char *comm_kind_name(enum coll_kind kind);
+
+/* Everything an emitter may look at. The same on all ranks but for `rank` (and alltoallv's counts). */
+struct coll_shape {
+    enum coll_kind kind;
+    int rank, size;
+    int root; /* reduce, broadcast, gather, scatter */
+    size_t elem_bytes;
+    uint64_t count;         /* per rank as in shoal.h's call; v forms: unused */
+    const uint64_t *counts; /* v forms: [size]; NULL: every one is `count` */
+    const uint64_t *displs; /* v forms: [size] on the side with p blocks; NULL: packed */
+    const uint64_t *recv_counts, *recv_displs; /* alltoallv's other side */
+    bool in_place;
+    uint64_t segment_count; /* cut longer messages into pieces of this many elements, 1 or more */
+    const int *host_of;     /* [size] host index of each rank, hosts numbered by first rank; never NULL */
+    int host_count;
+};
+
+/* Block i of the side with p blocks: its elements and its offset. */
+uint64_t coll_block_count(const struct coll_shape *shape, int i);
+uint64_t coll_block_offset(const struct coll_shape *shape, int i);
+
+enum schedule_buffer { BUFFER_INPUT = 0, BUFFER_OUTPUT, BUFFER_SCRATCH };
+
+struct schedule_span {
+    enum schedule_buffer buffer;
+    uint64_t offset, count; /* elements */
+};
+
+enum step_kind { STEP_SEND = 0, STEP_RECV, STEP_REDUCE, STEP_COPY };
+
+struct schedule_step {
+    enum step_kind kind;
+    int peer;               /* send, recv */
+    uint32_t message;       /* send, recv: number of this message between the pair, this direction */
+    struct schedule_span at; /* SEND: source. RECV, REDUCE, COPY: destination */
+    uint32_t source_first, source_count; /* REDUCE, COPY: in schedule.sources, each of at.count elements */
+    bool final;             /* REDUCE, COPY: the last one on these elements: apply AVG's division */
+    uint32_t after_first, after_count;   /* in schedule.edges: steps that wait for this one */
+    uint32_t wait_count;    /* how many steps this one waits for */
+    uint32_t round;         /* longest path of messages before it: for plan and pictures */
+};
+
+struct schedule {
+    struct schedule_step *steps;
+    uint32_t step_count;
+    struct schedule_span *sources;
+    uint32_t source_count;
+    uint32_t *edges;
+    uint32_t edge_count;
+    uint64_t scratch_count; /* elements of scratch that it needs */
+    const char *algorithm;  /* name, static */
+};
+
+/* ---- building --------------------------------------------------------------------------------- */
+
+struct schedule_builder;
+
+/* Starts a schedule for shape (borrowed until finish). */
+enum shoal_status schedule_builder_create(const struct coll_shape *shape,
+                                          struct schedule_builder **out);
+void schedule_builder_free(struct schedule_builder *builder);
+
+/* Steps. A span of count 0 emits nothing (on both sides of a message alike). Errors (memory, limits) are
+ * remembered and returned by finish, so emitters need not look. */
+void schedule_send(struct schedule_builder *builder, int peer, struct schedule_span from);
+void schedule_recv(struct schedule_builder *builder, int peer, struct schedule_span to);
+void schedule_copy(struct schedule_builder *builder, struct schedule_span to,
+                   struct schedule_span from);
+/* to = sources[0] op sources[1] op …, left to right; `to` may be one of them. `final`: see step. */
+void schedule_reduce(struct schedule_builder *builder, struct schedule_span to,
+                     const struct schedule_span *sources, int source_count, bool final);
+/* A copy that is AVG's last step on data which is already summed in place (group of one, roots). */
+void schedule_finalize(struct schedule_builder *builder, struct schedule_span at);
+/* A message without data, sent and waited for, after everything emitted so far and before everything
+ * that follows: barriers. */
+void schedule_signal(struct schedule_builder *builder, int peer);
+void schedule_await(struct schedule_builder *builder, int peer);
+/* Takes `count` elements of scratch; returned span is the emitter's for the whole schedule. Reuse is the
+ * emitter's choice, by using the same span again. */
+struct schedule_span schedule_scratch(struct schedule_builder *builder, uint64_t count);
+/* Ends the building; frees the builder in any case. */
+enum shoal_status schedule_finish(struct schedule_builder *builder, const char *algorithm,
+                                  struct schedule **out);
+void schedule_free(struct schedule *schedule);
+
+static inline struct schedule_span span_of(enum schedule_buffer buffer, uint64_t offset,
+                                           uint64_t count)
+{
+    struct schedule_span span = {buffer, offset, count};
+    return span;
+}
+
+#endif
