@@ -32,9 +32,9 @@
 extern "C" {
 #endif
 
-#define SHOAL_VERSION_MAJOR 0
-#define SHOAL_VERSION_MINOR 1
-#define SHOAL_VERSION_PATCH 0
+#define SHOAL_VERSION_MAJOR  0
+#define SHOAL_VERSION_MINOR  1
+#define SHOAL_VERSION_PATCH  0
 #define SHOAL_VERSION_STRING "0.1.0"
 
 #ifndef SHOAL_API
@@ -70,9 +70,9 @@ enum shoal_status {
     SHOAL_ERR_PEER_REFUSED = 302,     /* one end could not prove that it belongs to the job */
 
     /* The group. */
-    SHOAL_ERR_TIMEOUT = 400,  /* a deadline passed; the text names who is late */
-    SHOAL_ERR_MISMATCH = 401, /* ranks called different things; the text names both sides */
-    SHOAL_ERR_ABORTED = 402,  /* shoal_group_abort() was called here or on a peer */
+    SHOAL_ERR_TIMEOUT = 400,    /* a deadline passed; the text names who is late */
+    SHOAL_ERR_MISMATCH = 401,   /* ranks called different things; the text names both sides */
+    SHOAL_ERR_ABORTED = 402,    /* shoal_group_abort() was called here or on a peer */
     SHOAL_ERR_RANK_TAKEN = 403, /* a second process came with the same rank */
 
     SHOAL_ERR_INTERNAL = 500 /* a bug of shoal: please report the text */
@@ -85,13 +85,15 @@ typedef struct shoal_group *shoal_group_t;
 typedef struct shoal_request *shoal_request_t;
 
 /* The text of the last error: of this thread's last failed call on `group`, or, with group NULL, of
- * this thread's last failed call at all. Empty string if none. Valid until the thread's next call. */
+ * this thread's last failed call at all. Empty string if none. Valid until the thread's next call.
+ */
 SHOAL_API const char *shoal_last_error(shoal_group_t group);
 
 /* "0.1.0" of the library that runs. */
 SHOAL_API const char *shoal_version(void);
 
-/* ---- element types and operations --------------------------------------------------------------- */
+/* ---- element types and operations ---------------------------------------------------------------
+ */
 
 enum shoal_dtype {
     SHOAL_F64 = 0,
@@ -137,7 +139,8 @@ SHOAL_API const char *shoal_op_name(enum shoal_op op);          /* "sum", "?" if
 /* 1 if `op` has a meaning on `dtype`, else 0. */
 SHOAL_API int shoal_op_supported(enum shoal_op op, enum shoal_dtype dtype);
 
-/* ---- start ---------------------------------------------------------------------------------------- */
+/* ---- start
+ * ---------------------------------------------------------------------------------------- */
 
 /* Names a group that does not exist yet. One process makes it and carries it to the others by any
  * means (128 bytes, printable form by shoal_unique_id_format). The process that made it serves the
@@ -172,9 +175,9 @@ struct shoal_group_options {
     int64_t timeout_ms;    /* of every operation; 0: option SHOAL_TIMEOUT_MS */
     int reproducible;      /* 1: bits don't depend on size, split or transport; -1: the option */
 };
-#define SHOAL_GROUP_OPTIONS_INIT                                                                   \
-    {                                                                                              \
-        sizeof(struct shoal_group_options), -1, -1, NULL, NULL, NULL, NULL, NULL, NULL, 0, -1      \
+#define SHOAL_GROUP_OPTIONS_INIT                                                              \
+    {                                                                                         \
+        sizeof(struct shoal_group_options), -1, -1, NULL, NULL, NULL, NULL, NULL, NULL, 0, -1 \
     }
 
 /* Joins the group; every rank calls it. options NULL: everything from the environment, as set by
@@ -215,26 +218,27 @@ SHOAL_API int shoal_group_host_count(shoal_group_t group);
 /* Timeout of operations started from now on, in ms, 1 or more. */
 SHOAL_API enum shoal_status shoal_group_set_timeout(shoal_group_t group, int64_t timeout_ms);
 
-/* ---- requests ---------------------------------------------------------------------------------------
- * Every operation has a last argument `request`. NULL: the call blocks until the operation is done.
+/* ---- requests
+ * --------------------------------------------------------------------------------------- Every
+ * operation has a last argument `request`. NULL: the call blocks until the operation is done.
  * Otherwise it returns at once and *request must be given to shoal_request_wait, or tested until
  * done; buffers belong to the operation until then. */
 
 /* SHOAL_IN_PROGRESS, or the result, which frees the request and sets *request to NULL. */
 SHOAL_API enum shoal_status shoal_request_test(shoal_request_t *request);
 /* Waits. timeout_ms < 0: until the operation's own deadline. When an explicit timeout passes first:
- * SHOAL_ERR_TIMEOUT, and the request goes on (wait again, or abort the group). Otherwise the result,
- * which frees the request. */
+ * SHOAL_ERR_TIMEOUT, and the request goes on (wait again, or abort the group). Otherwise the
+ * result, which frees the request. */
 SHOAL_API enum shoal_status shoal_request_wait(shoal_request_t *request, int64_t timeout_ms);
 /* Calls back once, from a thread of the library, when the request is done, or at once if it is; the
  * callback must not block and must not free the request. At most one callback per request. */
-SHOAL_API enum shoal_status shoal_request_on_done(shoal_request_t request,
-                                                  void (*callback)(void *user,
-                                                                   enum shoal_status status),
-                                                  void *user);
+SHOAL_API enum shoal_status
+shoal_request_on_done(shoal_request_t request,
+                      void (*callback)(void *user, enum shoal_status status), void *user);
 
-/* ---- operations -------------------------------------------------------------------------------------
- * p = size of the group. shapes: in[n], out[n] are arrays of n elements. */
+/* ---- operations
+ * ------------------------------------------------------------------------------------- p = size of
+ * the group. shapes: in[n], out[n] are arrays of n elements. */
 
 /* in[count] on each rank -> out[count], the same on all. In place: in == out. */
 SHOAL_API enum shoal_status shoal_allreduce(const void *in, void *out, uint64_t count,
@@ -283,10 +287,9 @@ SHOAL_API enum shoal_status shoal_reduce_scatter(const void *in, void *out, uint
                                                  enum shoal_dtype dtype, enum shoal_op op,
                                                  shoal_group_t group, shoal_request_t *request);
 /* in holds p blocks packed in rank order, block i of counts[i] elements -> out[counts[rank]]. */
-SHOAL_API enum shoal_status shoal_reduce_scatterv(const void *in, void *out,
-                                                  const uint64_t *counts, enum shoal_dtype dtype,
-                                                  enum shoal_op op, shoal_group_t group,
-                                                  shoal_request_t *request);
+SHOAL_API enum shoal_status shoal_reduce_scatterv(const void *in, void *out, const uint64_t *counts,
+                                                  enum shoal_dtype dtype, enum shoal_op op,
+                                                  shoal_group_t group, shoal_request_t *request);
 /* As shoal_reduce_scatter with SHOAL_PREMUL_SUM; see shoal_allreduce_premul. */
 SHOAL_API enum shoal_status shoal_reduce_scatter_premul(const void *in, void *out, uint64_t count,
                                                         enum shoal_dtype dtype, const void *factor,
@@ -317,7 +320,7 @@ SHOAL_API enum shoal_status shoal_alltoallv(const void *in, const uint64_t *send
 SHOAL_API enum shoal_status shoal_barrier(shoal_group_t group, shoal_request_t *request);
 
 #define SHOAL_ANY_SOURCE (-1)
-#define SHOAL_ANY_TAG (-1)
+#define SHOAL_ANY_TAG    (-1)
 
 struct shoal_recv_info {
     int source;     /* group rank of the sender */
@@ -336,7 +339,8 @@ SHOAL_API enum shoal_status shoal_recv(void *out, uint64_t count, enum shoal_dty
                                        int source, int tag, struct shoal_recv_info *info,
                                        shoal_group_t group, shoal_request_t *request);
 
-/* ---- memory -------------------------------------------------------------------------------------------- */
+/* ---- memory
+ * -------------------------------------------------------------------------------------------- */
 
 /* Memory that the ranks of this host share, so that operations on it copy nothing: 64-byte aligned,
  * zeroed the first time. Not collective. Leaves nothing behind however the process ends. */

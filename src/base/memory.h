@@ -21,7 +21,7 @@ enum shoal_status base_strdup(const char *text, const char *what, char **out);
 
 /* Typed form: TRY(BASE_NEW(&thing, "a thing")). */
 #define BASE_NEW(out, what) base_alloc(sizeof(**(out)), (what), (void **)(out))
-#define BASE_NEW_ARRAY(out, count, what)                                                           \
+#define BASE_NEW_ARRAY(out, count, what) \
     base_alloc(sizeof(**(out)) * (size_t)(count), (what), (void **)(out))
 
 /* Bytes and blocks held now. */

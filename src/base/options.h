@@ -51,12 +51,13 @@ enum base_option_id {
 
 /* All rows, OPTION_COUNT of them, by id. */
 const struct base_option *base_options(void);
-/* Reads all rows from the environment, once; SHOAL_ERR_OPTION names the first variable that is out of
- * range or cannot be read, and any unknown SHOAL_* variable (a typo) with the nearest name. Called by
- * whoever starts the library. */
+/* Reads all rows from the environment, once; SHOAL_ERR_OPTION names the first variable that is out
+ * of range or cannot be read, and any unknown SHOAL_* variable (a typo) with the nearest name.
+ * Called by whoever starts the library. */
 enum shoal_status base_options_load(void);
-/* Values; loads on first use, defaults where the environment is wrong (base_options_load reports it). */
-int64_t base_option_int(enum base_option_id id); /* INT, BYTES and BOOL */
+/* Values; loads on first use, defaults where the environment is wrong (base_options_load reports
+ * it). */
+int64_t base_option_int(enum base_option_id id);      /* INT, BYTES and BOOL */
 const char *base_option_text(enum base_option_id id); /* TEXT; NULL if empty */
 /* True if the environment sets it. */
 bool base_option_is_set(enum base_option_id id);

@@ -2,9 +2,9 @@
 /*
  * status.h: how errors travel inside shoal.
  *
- * Every fallible function returns enum shoal_status. Who detects an error first writes its text with
- * base_error(); callers pass the status on with TRY and may put their own context in front with
- * base_error_context(). The text lives in the thread.
+ * Every fallible function returns enum shoal_status. Who detects an error first writes its text
+ * with base_error(); callers pass the status on with TRY and may put their own context in front
+ * with base_error_context(). The text lives in the thread.
  */
 #ifndef SHOAL_BASE_STATUS_H
 #define SHOAL_BASE_STATUS_H
@@ -33,16 +33,16 @@ const char *base_error_text(void);
 void base_error_clear(void);
 
 /* Passes a failure on. */
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        enum shoal_status try_status_ = (call);                                                    \
-        if (try_status_ != SHOAL_OK)                                                               \
-            return try_status_;                                                                    \
+#define TRY(call)                               \
+    do {                                        \
+        enum shoal_status try_status_ = (call); \
+        if (try_status_ != SHOAL_OK)            \
+            return try_status_;                 \
     } while (0)
 
-/* A bug of ours: prints file, line and condition on stderr and aborts. Kept on in release builds. Never
- * for what peers, the network, memory or the user did. */
-#define BASE_ASSERT(condition)                                                                     \
+/* A bug of ours: prints file, line and condition on stderr and aborts. Kept on in release builds.
+ * Never for what peers, the network, memory or the user did. */
+#define BASE_ASSERT(condition) \
     ((condition) ? (void)0 : base_assert_failed(__FILE__, __LINE__, #condition))
 void base_assert_failed(const char *file, int line, const char *condition)
     __attribute__((noreturn, cold));

@@ -2,9 +2,9 @@
 /*
  * wait.h: the one way to wait for a word in memory to change.
  *
- * Spin only while every rank of this host can have a core of its own; otherwise yield briefly, then sleep
- * in a futex. The writer wakes only when somebody sleeps (a bell counts its sleepers), so that the
- * fast path costs one fence and one load.
+ * Spin only while every rank of this host can have a core of its own; otherwise yield briefly, then
+ * sleep in a futex. The writer wakes only when somebody sleeps (a bell counts its sleepers), so
+ * that the fast path costs one fence and one load.
  *
  * Protocol (Dekker): the waiter announces itself, fences, looks at its condition again, then sleeps
  * on the bell's number as it was before the look. The writer changes the data, fences, looks for
@@ -21,24 +21,26 @@
 struct base_bell {
     atomic_uint number;   /* changes with each ring that had sleepers */
     atomic_uint sleepers; /* in futex */
-    atomic_int event_fd_waiter; /* 1: the owner sleeps in poll() on its event fd; ring it there too */
+    atomic_int
+        event_fd_waiter; /* 1: the owner sleeps in poll() on its event fd; ring it there too */
     unsigned reserved;
 };
 
-/* Rings if somebody sleeps. Returns true if the owner must also be rung at its event fd (the caller has
- * the descriptor). The data that waiters look at must have been written before. */
+/* Rings if somebody sleeps. Returns true if the owner must also be rung at its event fd (the caller
+ * has the descriptor). The data that waiters look at must have been written before. */
 bool base_bell_ring(struct base_bell *bell);
 
 /* How long to spin; made once per group from the cores and the ranks on this host. */
 struct base_wait_policy {
-    int64_t spin_ns;  /* pause-spin */
-    int yield_count;  /* then sched_yield this often */
+    int64_t spin_ns; /* pause-spin */
+    int yield_count; /* then sched_yield this often */
 };
 /* cores granted to this process: affinity mask and cgroup quota. At least 1. */
 int base_cores_granted(void);
 struct base_wait_policy base_wait_policy_make(int ranks_on_host);
 
-/* Waits until ready(user) is true, or deadline; true if ready. Calls ready() from this thread only. */
+/* Waits until ready(user) is true, or deadline; true if ready. Calls ready() from this thread only.
+ */
 bool base_wait(struct base_bell *bell, const struct base_wait_policy *policy,
                bool (*ready)(void *user), void *user, int64_t deadline_ns);
 

@@ -2,9 +2,9 @@
 /*
  * environment.h: who am I? Rank, size and meeting point as the launchers tell them.
  *
- * One reader per launcher, each a row in a table, asked in order: shoal run, torchrun (and anything that sets
- * RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), Open MPI and PMIx, MPICH's and Intel MPI's Hydra
- * (PMI-1 over PMI_FD), Slurm (PMI-2 or plain variables), SageMaker's resourceconfig.json with
+ * One reader per launcher, each a row in a table, asked in order: shoal run, torchrun (and anything
+ * that sets RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), Open MPI and PMIx, MPICH's and Intel MPI's
+ * Hydra (PMI-1 over PMI_FD), Slurm (PMI-2 or plain variables), SageMaker's resourceconfig.json with
  * its ranks, none (a group of one).
  */
 #ifndef SHOAL_BOOT_ENVIRONMENT_H
@@ -22,15 +22,16 @@ struct boot_identity {
     bool serve_here;                        /* this process is to serve the store at that port */
     unsigned char secret[NET_SECRET_BYTES]; /* of the job */
     unsigned char job[NET_JOB_BYTES];
-    char launcher[32];                      /* "shoal", "torchrun", "openmpi", "hydra", "slurm", "none", … */
+    char launcher[32]; /* "shoal", "torchrun", "openmpi", "hydra", "slurm", "none", … */
 };
 
-/* Reads the environment. SHOAL_ERR_OPTION names the variable that is missing, broken or contradicts another.
- * May talk to the launcher (PMI, PMIx) to learn the store's address; then it blocks at most until the
- * deadline. `serve_here` for rank 0 where nobody serves yet. */
+/* Reads the environment. SHOAL_ERR_OPTION names the variable that is missing, broken or contradicts
+ * another. May talk to the launcher (PMI, PMIx) to learn the store's address; then it blocks at
+ * most until the deadline. `serve_here` for rank 0 where nobody serves yet. */
 enum shoal_status boot_identity_read(int64_t deadline_ns, struct boot_identity *out);
 
-/* What `shoal run` sets for its ranks, besides RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT:
- * SHOAL_RANK, SHOAL_SIZE, SHOAL_STORE (host:port), SHOAL_SECRET (64 hex digits). These win over all others. */
+/* What `shoal run` sets for its ranks, besides RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE,
+ * MASTER_ADDR, MASTER_PORT: SHOAL_RANK, SHOAL_SIZE, SHOAL_STORE (host:port), SHOAL_SECRET (64 hex
+ * digits). These win over all others. */
 
 #endif

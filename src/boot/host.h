@@ -2,13 +2,13 @@
 /*
  * host.h: which ranks share this host, and the memory that they share.
  *
- * Host identity is more than a name: boot id and network namespace (that is where the Unix socket of
- * the exchange lives), or option SHOAL_HOST_ID, which makes several hosts of one in tests. Ranks that
- * say the same identity must still succeed in passing descriptors to each other; where they can't
- * (other user, other namespaces), it is an error that says how to set SHOAL_HOST_ID.
+ * Host identity is more than a name: boot id and network namespace (that is where the Unix socket
+ * of the exchange lives), or option SHOAL_HOST_ID, which makes several hosts of one in tests. Ranks
+ * that say the same identity must still succeed in passing descriptors to each other; where they
+ * can't (other user, other namespaces), it is an error that says how to set SHOAL_HOST_ID.
  *
- * Each rank makes one shared region (base/shared.h) and one eventfd; the lowest local rank gathers all
- * descriptors over a Unix socket in the abstract namespace and hands the whole set to each. The
+ * Each rank makes one shared region (base/shared.h) and one eventfd; the lowest local rank gathers
+ * all descriptors over a Unix socket in the abstract namespace and hands the whole set to each. The
  * connection to the lowest rank stays open: its end tells of a death at once.
  */
 #ifndef SHOAL_BOOT_HOST_H
@@ -32,7 +32,8 @@ struct boot_host {
     int local_rank, local_size;
     struct base_shared *regions; /* [local_size], own included, mapped */
     int *event_fds;              /* [local_size] eventfds, non-blocking, own included */
-    int *watch_fds;              /* lowest rank: [local_size] connections (own entry -1); others: one, to the lowest */
+    int *watch_fds; /* lowest rank: [local_size] connections (own entry -1); others: one, to the
+                       lowest */
     int watch_count;
 };
 
@@ -40,9 +41,9 @@ struct boot_host_options {
     int local_rank, local_size;
     const unsigned char *job;    /* NET_JOB_BYTES: names the socket */
     const unsigned char *secret; /* NET_SECRET_BYTES: proved on each connection */
-    uint64_t nonce;              /* the same on all local ranks, unlike any other group of the job */
-    size_t region_bytes;         /* address space of one rank's region */
-    size_t commit_bytes;         /* its first pages, taken at once */
+    uint64_t nonce;      /* the same on all local ranks, unlike any other group of the job */
+    size_t region_bytes; /* address space of one rank's region */
+    size_t commit_bytes; /* its first pages, taken at once */
     int64_t deadline_ns;
 };
 /* Collective over the local ranks. SHOAL_ERR_TIMEOUT names the local ranks that did not come. With

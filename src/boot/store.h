@@ -15,7 +15,7 @@
 
 #include "shoal.h"
 
-#define BOOT_KEY_BYTES 128
+#define BOOT_KEY_BYTES   128
 #define BOOT_VALUE_BYTES 65536
 
 struct boot_store_server;
@@ -29,22 +29,26 @@ void boot_store_stop(struct boot_store_server *server, int64_t linger_ms);
 
 /* A store as its users see it. One thread at a time. */
 struct boot_store;
-/* Connects to "host:port", trying again until the deadline (the server may start later). PEER_UNREACHABLE names
- * every address tried and why it failed; PEER_REFUSED: the secret is not the server's. */
+/* Connects to "host:port", trying again until the deadline (the server may start later).
+ * PEER_UNREACHABLE names every address tried and why it failed; PEER_REFUSED: the secret is not the
+ * server's. */
 enum shoal_status boot_store_connect(const char *address, const unsigned char *secret,
                                      int64_t deadline_ns, struct boot_store **out);
 /* Wraps the caller's own store (borrowed until close). */
 enum shoal_status boot_store_wrap(const struct shoal_store *user, struct boot_store **out);
 void boot_store_close(struct boot_store *store);
 
-/* Sets key once: SHOAL_ERR_RANK_TAKEN if it is there with another value (the wrapped store can't tell). */
+/* Sets key once: SHOAL_ERR_RANK_TAKEN if it is there with another value (the wrapped store can't
+ * tell). */
 enum shoal_status boot_store_set(struct boot_store *store, const char *key, const void *value,
                                  size_t bytes);
-/* Waits for key; SHOAL_ERR_TIMEOUT names the key. *bytes: capacity in, size out; SHOAL_ERR_LIMIT when too small. */
+/* Waits for key; SHOAL_ERR_TIMEOUT names the key. *bytes: capacity in, size out; SHOAL_ERR_LIMIT
+ * when too small. */
 enum shoal_status boot_store_get(struct boot_store *store, const char *key, void *value,
                                  size_t *bytes, int64_t deadline_ns);
-/* All of keys "<prefix>0" … "<prefix>N-1" in one round trip where the store can: values[i] points into
- * *block, which the caller frees with base_free. On SHOAL_ERR_TIMEOUT the text lists which are missing. */
+/* All of keys "<prefix>0" … "<prefix>N-1" in one round trip where the store can: values[i] points
+ * into *block, which the caller frees with base_free. On SHOAL_ERR_TIMEOUT the text lists which are
+ * missing. */
 enum shoal_status boot_store_gather(struct boot_store *store, const char *prefix, int count,
                                     int64_t deadline_ns, void **block, const void **values,
                                     size_t *sizes);

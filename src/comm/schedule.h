@@ -2,16 +2,17 @@
 /*
  * schedule.h: a collective algorithm as data.
  *
- * A schedule is what one rank does in one operation: steps (send, receive, reduce, copy) on spans of
- * three buffers (input, output, scratch), each with the steps it must wait for. Algorithms in coll/ emit
- * it, the engine runs it, the verifier proves it, `shoal plan` shows it.
+ * A schedule is what one rank does in one operation: steps (send, receive, reduce, copy) on spans
+ * of three buffers (input, output, scratch), each with the steps it must wait for. Algorithms in
+ * coll/ emit it, the engine runs it, the verifier proves it, `shoal plan` shows it.
  *
- * Program order makes the dependencies: an emitter writes its steps as if they ran one after the other,
- * and the builder finds by the spans which must really wait (read after write, write after read, write after
- * write). All others run as soon as their peers are ready. So an algorithm's text is its paper's text.
+ * Program order makes the dependencies: an emitter writes its steps as if they ran one after the
+ * other, and the builder finds by the spans which must really wait (read after write, write after
+ * read, write after write). All others run as soon as their peers are ready. So an algorithm's text
+ * is its paper's text.
  *
- * Messages: the k-th send of rank i to rank j, in program order, matches the k-th receive of rank j from
- * rank i, and both must have the same length. The builder counts them (`message`).
+ * Messages: the k-th send of rank i to rank j, in program order, matches the k-th receive of rank j
+ * from rank i, and both must have the same length. The builder counts them (`message`).
  *
  * Units: spans are in elements of the shape's elem_bytes. Offsets of INPUT and OUTPUT are from the
  * caller's pointers.
@@ -46,7 +47,8 @@ enum coll_kind {
 /* "allreduce"; the C functions of the v forms have the same kind. */
 const char *comm_kind_name(enum coll_kind kind);
 
-/* Everything an emitter may look at. The same on all ranks but for `rank` (and alltoallv's counts). */
+/* Everything an emitter may look at. The same on all ranks but for `rank` (and alltoallv's counts).
+ */
 struct coll_shape {
     enum coll_kind kind;
     int rank, size;
@@ -58,7 +60,8 @@ struct coll_shape {
     const uint64_t *recv_counts, *recv_displs; /* alltoallv's other side */
     bool in_place;
     uint64_t segment_count; /* cut longer messages into pieces of this many elements, 1 or more */
-    const int *host_of;     /* [size] host index of each rank, hosts numbered by first rank; never NULL */
+    const int
+        *host_of; /* [size] host index of each rank, hosts numbered by first rank; never NULL */
     int host_count;
 };
 
@@ -77,14 +80,15 @@ enum step_kind { STEP_SEND = 0, STEP_RECV, STEP_REDUCE, STEP_COPY };
 
 struct schedule_step {
     enum step_kind kind;
-    int peer;               /* send, recv */
-    uint32_t message;       /* send, recv: number of this message between the pair, this direction */
+    int peer;         /* send, recv */
+    uint32_t message; /* send, recv: number of this message between the pair, this direction */
     struct schedule_span at; /* SEND: source. RECV, REDUCE, COPY: destination */
-    uint32_t source_first, source_count; /* REDUCE, COPY: in schedule.sources, each of at.count elements */
-    bool final;             /* REDUCE, COPY: the last one on these elements: apply AVG's division */
-    uint32_t after_first, after_count;   /* in schedule.edges: steps that wait for this one */
-    uint32_t wait_count;    /* how many steps this one waits for */
-    uint32_t round;         /* longest path of messages before it: for plan and pictures */
+    uint32_t source_first,
+        source_count; /* REDUCE, COPY: in schedule.sources, each of at.count elements */
+    bool final;       /* REDUCE, COPY: the last one on these elements: apply AVG's division */
+    uint32_t after_first, after_count; /* in schedule.edges: steps that wait for this one */
+    uint32_t wait_count;               /* how many steps this one waits for */
+    uint32_t round; /* longest path of messages before it: for plan and pictures */
 };
 
 struct schedule {
@@ -98,7 +102,8 @@ struct schedule {
     const char *algorithm;  /* name, static */
 };
 
-/* ---- building --------------------------------------------------------------------------------- */
+/* ---- building ---------------------------------------------------------------------------------
+ */
 
 struct schedule_builder;
 
@@ -107,8 +112,8 @@ enum shoal_status schedule_builder_create(const struct coll_shape *shape,
                                           struct schedule_builder **out);
 void schedule_builder_free(struct schedule_builder *builder);
 
-/* Steps. A span of count 0 emits nothing (on both sides of a message alike). Errors (memory, limits) are
- * remembered and returned by finish, so emitters need not look. */
+/* Steps. A span of count 0 emits nothing (on both sides of a message alike). Errors (memory,
+ * limits) are remembered and returned by finish, so emitters need not look. */
 void schedule_send(struct schedule_builder *builder, int peer, struct schedule_span from);
 void schedule_recv(struct schedule_builder *builder, int peer, struct schedule_span to);
 void schedule_copy(struct schedule_builder *builder, struct schedule_span to,
@@ -118,12 +123,12 @@ void schedule_reduce(struct schedule_builder *builder, struct schedule_span to,
                      const struct schedule_span *sources, int source_count, bool final);
 /* A copy that is AVG's last step on data which is already summed in place (group of one, roots). */
 void schedule_finalize(struct schedule_builder *builder, struct schedule_span at);
-/* A message without data, sent and waited for, after everything emitted so far and before everything
- * that follows: barriers. */
+/* A message without data, sent and waited for, after everything emitted so far and before
+ * everything that follows: barriers. */
 void schedule_signal(struct schedule_builder *builder, int peer);
 void schedule_await(struct schedule_builder *builder, int peer);
-/* Takes `count` elements of scratch; returned span is the emitter's for the whole schedule. Reuse is the
- * emitter's choice, by using the same span again. */
+/* Takes `count` elements of scratch; returned span is the emitter's for the whole schedule. Reuse
+ * is the emitter's choice, by using the same span again. */
 struct schedule_span schedule_scratch(struct schedule_builder *builder, uint64_t count);
 /* Ends the building; frees the builder in any case. */
 enum shoal_status schedule_finish(struct schedule_builder *builder, const char *algorithm,

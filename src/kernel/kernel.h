@@ -33,9 +33,10 @@ struct kernel_reduce {
     bool stream;      /* the output will not be read soon: non-temporal stores are welcome */
 };
 
-/* out[i] = inputs[0][i] op inputs[1][i] op … op inputs[input_count-1][i], in exactly this order, left to
- * right. input_count >= 1. out may be equal to any of the inputs but must not partly overlap one. f16 and
- * bf16 accumulate in f32 over all inputs and round once. PREMUL_SUM reduces as SUM. */
+/* out[i] = inputs[0][i] op inputs[1][i] op … op inputs[input_count-1][i], in exactly this order,
+ * left to right. input_count >= 1. out may be equal to any of the inputs but must not partly
+ * overlap one. f16 and bf16 accumulate in f32 over all inputs and round once. PREMUL_SUM reduces as
+ * SUM. */
 void kernel_reduce(const struct kernel_reduce *how, void *out, const void *const *inputs,
                    int input_count, size_t count);
 

@@ -9,8 +9,7 @@
 
 struct net_inproc_hall;
 
-enum shoal_status net_inproc_hall_create(int size, size_t ring_bytes,
-                                         struct net_inproc_hall **out);
+enum shoal_status net_inproc_hall_create(int size, size_t ring_bytes, struct net_inproc_hall **out);
 /* After all endpoints are closed. */
 void net_inproc_hall_free(struct net_inproc_hall *hall);
 /* As if the rank's process had been killed: peers get `lost`. Any thread. */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proof.h: both ends of a fresh connection prove that they know the job's secret, without sending it.
+ * proof.h: both ends of a fresh connection prove that they know the job's secret, without sending
+ * it.
  *
- * Three messages of fixed size: connector's hello (magic, version, job, its rank, challenge) -> acceptor's
- * answer (its rank, challenge, HMAC-SHA256 over role, both challenges, both ranks, job) -> connector's
- * proof (HMAC with the other role). A replayed or reflected answer fails because role and both
- * challenges are in it. Pure functions on messages: the sockets belong to the callers, so that the blocking
- * store and the non-blocking tcp transport share it. Used by net/tcp.c and boot's store.
+ * Three messages of fixed size: connector's hello (magic, version, job, its rank, challenge) ->
+ * acceptor's answer (its rank, challenge, HMAC-SHA256 over role, both challenges, both ranks, job)
+ * -> connector's proof (HMAC with the other role). A replayed or reflected answer fails because
+ * role and both challenges are in it. Pure functions on messages: the sockets belong to the
+ * callers, so that the blocking store and the non-blocking tcp transport share it. Used by
+ * net/tcp.c and boot's store.
  */
 #ifndef SHOAL_NET_PROOF_H
 #define SHOAL_NET_PROOF_H
@@ -16,9 +18,9 @@
 #include "net/transport.h"
 #include "shoal.h"
 
-#define NET_HELLO_BYTES 64
+#define NET_HELLO_BYTES  64
 #define NET_ANSWER_BYTES 96
-#define NET_PROOF_BYTES 32
+#define NET_PROOF_BYTES  32
 
 struct net_proof {
     unsigned char job[NET_JOB_BYTES];
@@ -33,7 +35,8 @@ enum shoal_status net_proof_hello(struct net_proof *proof, unsigned char hello[N
 enum shoal_status net_proof_answer(struct net_proof *proof,
                                    const unsigned char hello[NET_HELLO_BYTES],
                                    unsigned char answer[NET_ANSWER_BYTES]);
-/* Connector: checks the answer, makes the proof. PEER_REFUSED: wrong secret or rank_theirs differs. */
+/* Connector: checks the answer, makes the proof. PEER_REFUSED: wrong secret or rank_theirs differs.
+ */
 enum shoal_status net_proof_check_answer(struct net_proof *proof,
                                          const unsigned char answer[NET_ANSWER_BYTES],
                                          unsigned char out[NET_PROOF_BYTES]);

@@ -8,17 +8,17 @@
  * they were sent, or the peer is reported lost. There is no connect call: the first send opens the
  * link, from either side, also from both at once.
  *
- * Threads: one thread at a time uses an endpoint (the caller sees to it); only `wake` may be called from
- * any thread. No function blocks, except endpoint_open and endpoint_close for a stated time. No
- * function allocates after the link to a peer stands.
+ * Threads: one thread at a time uses an endpoint (the caller sees to it); only `wake` may be called
+ * from any thread. No function blocks, except endpoint_open and endpoint_close for a stated time.
+ * No function allocates after the link to a peer stands.
  *
- * Flow: send() queues a frame without limit of its own (frames belong to the sender, so the queue is an
- * intrusive list); the receiver never refuses a frame, so whoever sits above must bound what is
- * under way (comm does, by credits and grants).
+ * Flow: send() queues a frame without limit of its own (frames belong to the sender, so the queue
+ * is an intrusive list); the receiver never refuses a frame, so whoever sits above must bound what
+ * is under way (comm does, by credits and grants).
  *
- * Life of an endpoint: open -> (send, poll)* -> close. close says good-bye to the peers (they get `left`,
- * not `lost`), flushes what is queued at most `linger_ms`, and frees everything; frames not sent by
- * then are dropped without `sent`.
+ * Life of an endpoint: open -> (send, poll)* -> close. close says good-bye to the peers (they get
+ * `left`, not `lost`), flushes what is queued at most `linger_ms`, and frees everything; frames not
+ * sent by then are dropped without `sent`.
  */
 #ifndef SHOAL_NET_TRANSPORT_H
 #define SHOAL_NET_TRANSPORT_H
@@ -29,10 +29,10 @@
 
 #include "shoal.h"
 
-#define NET_HEADER_BYTES 64
+#define NET_HEADER_BYTES  64
 #define NET_ADDRESS_BYTES 1024 /* at most, of what a rank publishes about itself */
-#define NET_SECRET_BYTES 32
-#define NET_JOB_BYTES 16
+#define NET_SECRET_BYTES  32
+#define NET_JOB_BYTES     16
 
 struct net_header {
     uint64_t payload_bytes;
@@ -50,21 +50,21 @@ struct net_frame {
     void *owner;
 };
 
-/* What the endpoint tells its user, always from within send() or poll(). The user may call send() from
- * within, not poll() or close. */
+/* What the endpoint tells its user, always from within send() or poll(). The user may call send()
+ * from within, not poll() or close. */
 struct net_events {
     void *user;
-    /* A header came from `peer`. Returns where its payload goes: valid, and payload_bytes long, until
-     * received() or lost(). Not called with payload_bytes 0: then received() comes at once. NULL: the user
-     * can't take it (a broken peer): the link is closed and `lost` called. */
+    /* A header came from `peer`. Returns where its payload goes: valid, and payload_bytes long,
+     * until received() or lost(). Not called with payload_bytes 0: then received() comes at once.
+     * NULL: the user can't take it (a broken peer): the link is closed and `lost` called. */
     void *(*arriving)(void *user, int peer, const struct net_header *header);
     /* The frame is complete; payload as arriving() said, or NULL. */
     void (*received)(void *user, int peer, const struct net_header *header, void *payload);
     /* The frame's bytes were all given on: frame and payload belong to the user again. */
     void (*sent)(void *user, struct net_frame *frame);
     /* The link to peer broke or could not be opened; frames queued to it are the user's again (no
-     * `sent` follows). Called once per peer; later sends to it are dropped and reported by `lost` again.
-     * why: PEER_LOST, PEER_UNREACHABLE, PEER_REFUSED; text: what happened. */
+     * `sent` follows). Called once per peer; later sends to it are dropped and reported by `lost`
+     * again. why: PEER_LOST, PEER_UNREACHABLE, PEER_REFUSED; text: what happened. */
     void (*lost)(void *user, int peer, enum shoal_status why, const char *text);
     /* The peer closed its endpoint in good order; nothing more comes from it. */
     void (*left)(void *user, int peer);
@@ -72,11 +72,11 @@ struct net_events {
 
 struct net_endpoint_options {
     int rank, size;
-    unsigned char job[NET_JOB_BYTES];       /* the same on all ranks of the job, unlike any other job */
+    unsigned char job[NET_JOB_BYTES]; /* the same on all ranks of the job, unlike any other job */
     unsigned char secret[NET_SECRET_BYTES]; /* the same on all ranks, known to nobody else */
     const char *interface;                  /* tcp: name or address prefix; NULL: by the route */
     int64_t connect_timeout_ms;             /* from the first send to an open link */
-    void *context;                          /* transport-specific: inproc's hall, shm's map, sim's world */
+    void *context; /* transport-specific: inproc's hall, shm's map, sim's world */
 };
 
 struct net_endpoint; /* each transport's own; starts with `const struct net_transport *transport` */
@@ -85,15 +85,15 @@ struct net_transport {
     const char *name;
 
     /* Opens this rank's end. Writes what peers need to reach it in address[0..*address_bytes).
-     * Takes nothing; options and events are copied (options->context and ->interface are borrowed for
-     * the endpoint's life). Errors: ARGUMENT, MEMORY, SYSTEM, OPTION. */
+     * Takes nothing; options and events are copied (options->context and ->interface are borrowed
+     * for the endpoint's life). Errors: ARGUMENT, MEMORY, SYSTEM, OPTION. */
     enum shoal_status (*open)(const struct net_endpoint_options *options,
                               const struct net_events *events, unsigned char *address,
                               size_t *address_bytes, struct net_endpoint **out);
 
     /* Gives the addresses of all ranks (as published by `open` on each; entry of the own rank is
-     * ignored, an entry of 0 bytes is a rank that this endpoint will not talk to). Copied. Before the
-     * first send. */
+     * ignored, an entry of 0 bytes is a rank that this endpoint will not talk to). Copied. Before
+     * the first send. */
     enum shoal_status (*set_peers)(struct net_endpoint *endpoint,
                                    const unsigned char *const *addresses,
                                    const size_t *address_bytes);
@@ -105,8 +105,8 @@ struct net_transport {
      * reported, 0 if nothing moved. `deadline`s of opening links are looked at here. */
     int (*poll)(struct net_endpoint *endpoint);
 
-    /* A descriptor that is readable when poll() has something to do, for poll(2) or a nested epoll; or -1 if
-     * the transport has none (sim). */
+    /* A descriptor that is readable when poll() has something to do, for poll(2) or a nested epoll;
+     * or -1 if the transport has none (sim). */
     int (*descriptor)(struct net_endpoint *endpoint);
 
     /* Before sleeping on the descriptor: true if it is safe to sleep (a later event will make it
@@ -125,8 +125,9 @@ struct net_transport {
 void net_transport_check(const struct net_transport *transport);
 
 /* One global symbol per transport. */
-extern const struct net_transport net_inproc; /* options.context: struct net_inproc_hall, inproc.h */
-extern const struct net_transport net_shm;    /* options.context: struct net_shm_map, shm.h */
+extern const struct net_transport
+    net_inproc;                            /* options.context: struct net_inproc_hall, inproc.h */
+extern const struct net_transport net_shm; /* options.context: struct net_shm_map, shm.h */
 extern const struct net_transport net_tcp;
 extern const struct net_transport net_sim; /* options.context: struct net_sim_world, sim.h */
 
