@@ -101,6 +101,15 @@ struct net_transport {
     /* Queues a frame for peer, which is not the own rank, and may send at once. */
     void (*send)(struct net_endpoint *endpoint, int peer, struct net_frame *frame);
 
+    /* Takes a queued frame back, because its operation ended: on return frame and payload are the
+     * sender's again. If part of it was sent already, the transport finishes it from a copy of its
+     * own (or, without memory for one, ends the link), so that later frames still fit. */
+    void (*withdraw)(struct net_endpoint *endpoint, int peer, struct net_frame *frame);
+
+    /* The payload that is arriving from peer, if any, is thrown away from now on instead of going
+     * where arriving() said; received() is then not called for it. */
+    void (*divert)(struct net_endpoint *endpoint, int peer);
+
     /* Moves what can be moved without blocking, and reports events. Returns the number of events
      * reported, 0 if nothing moved. `deadline`s of opening links are looked at here. */
     int (*poll)(struct net_endpoint *endpoint);
