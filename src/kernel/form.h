@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * form.h: the inside of the kernel room: its forms and what each must offer.
+ *
+ * There are two kinds of form. The reference (reference.c, named "scalar") answers every dtype and
+ * op directly, in C that can be checked by reading. A vector form is a table of loops over *lanes*:
+ * vector.c lowers each (dtype, op) to a lane type and a combine (complex64 sum is f32 sum over
+ * twice the lanes, i32 sum is u32 sum, bool max is u8 lor), and what has no lowering (product of
+ * complex numbers, division of integers) runs in the reference. The tables come from one template,
+ * vector.h, compiled once per instruction set.
+ */
+#ifndef SHOAL_KERNEL_FORM_H
+#define SHOAL_KERNEL_FORM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernel/kernel.h"
+
+/* ---- the reference: as the functions of kernel.h with the same last name ---- */
+
+void kernel_reference_reduce(const struct kernel_reduce *how, void *out, const void *const *inputs,
+                             int input_count, size_t count);
+void kernel_reference_scale(enum shoal_dtype dtype, void *out, const void *in, const void *factor,
+                            size_t count);
+void kernel_reference_divide(enum shoal_dtype dtype, void *out, const void *in, uint32_t divisor,
+                             size_t count);
+void kernel_reference_to_f32(enum shoal_dtype from, float *out, const void *in, size_t count);
+void kernel_reference_from_f32(enum shoal_dtype to, void *out, const float *in, size_t count);
+
+/* ---- vector forms ---- */
+
+enum kernel_lane {
+    LANE_F64,
+    LANE_F32,
+    LANE_F16,
+    LANE_BF16,
+    LANE_I8, /* signed lanes have only min and max: the rest has the same bits as unsigned */
+    LANE_I16,
+    LANE_I32,
+    LANE_I64,
+    LANE_U8,
+    LANE_U16,
+    LANE_U32,
+    LANE_U64,
+    LANE_COUNT
+};
+
+enum kernel_combine {
+    COMBINE_SUM,
+    COMBINE_PROD,
+    COMBINE_MIN,
+    COMBINE_MAX,
+    COMBINE_BAND,
+    COMBINE_BOR,
+    COMBINE_BXOR,
+    COMBINE_LAND,
+    COMBINE_LOR,
+    COMBINE_LXOR,
+    COMBINE_COUNT
+};
+
+/* One pass: out = inputs[0] combine inputs[1] combine …, of the bytes from begin to end. */
+struct kernel_pass {
+    char *out;
+    const char *const *inputs;
+    int input_count;
+    uint32_t divisor;  /* float lanes: divide at the end; 0 or 1: no */
+    size_t begin, end; /* whole lanes */
+    bool stream;       /* out is none of the inputs */
+};
+
+struct kernel_loops {
+    void (*reduce[LANE_COUNT][COMBINE_COUNT])(const struct kernel_pass *pass);
+    void (*scale[LANE_COUNT])(char *out, const char *in, const void *factor, size_t bytes);
+    void (*f16_to_f32)(float *out, const void *in, size_t count);
+    void (*bf16_to_f32)(float *out, const void *in, size_t count);
+    void (*f16_from_f32)(void *out, const float *in, size_t count);
+    void (*bf16_from_f32)(void *out, const float *in, size_t count);
+};
+
+void kernel_vector_reduce(const struct kernel_loops *loops, const struct kernel_reduce *how,
+                          void *out, const void *const *inputs, int input_count, size_t count);
+void kernel_vector_scale(const struct kernel_loops *loops, enum shoal_dtype dtype, void *out,
+                         const void *in, const void *factor, size_t count);
+void kernel_vector_divide(const struct kernel_loops *loops, enum shoal_dtype dtype, void *out,
+                          const void *in, uint32_t divisor, size_t count);
+/* With stores around the cache; out != in. */
+void kernel_vector_copy_streamed(const struct kernel_loops *loops, void *out, const void *in,
+                                 size_t bytes);
+
+/* ---- all forms ---- */
+
+struct kernel_form {
+    const char *name;
+    bool (*supported)(void);          /* by this processor */
+    const struct kernel_loops *loops; /* NULL: the reference */
+};
+
+/* Best last; ends with a NULL name. The first is the reference. */
+extern const struct kernel_form kernel_forms[];
+
+extern const struct kernel_loops kernel_loops_base; /* what every processor of this kind has */
+extern const struct kernel_loops kernel_loops_avx2;
+extern const struct kernel_loops kernel_loops_avx512;
+
+#endif

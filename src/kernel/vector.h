@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * vector.h: the template of a vector form: all its loops, for the instruction set that the
+ * including file is compiled for.
+ *
+ * Written with the vector types of gcc and clang (operators on whole vectors), so that one text
+ * serves every instruction set and does not depend on what the autovectoriser thinks of it.
+ *
+ * The shape of every reduce loop (vector_lane.h): a step takes four vectors of each input in turn
+ * and keeps the four sums in registers, so that each input is read once and the output written
+ * once, however many inputs there are. All inputs of a step are read before its output is written,
+ * so the output may be one of them. The rest goes one vector at a time, and what is less than a
+ * vector through the same arithmetic with the missing lanes zero. So the bits of an element depend
+ * neither on its position nor on the count.
+ *
+ * The including file first defines
+ *   VECTOR_BYTES      16, 32 or 64
+ *   VECTOR_LOOPS      the name of the table
+ * then includes vector_types.h and defines the functions, with `full` for a vector and `half` for
+ * half of one (16-bit floats that fill a vector once they are widened to f32):
+ *   full_stream, half_stream        store around the cache, to memory aligned to the whole of it
+ *   stream_end                      orders those stores before later ones
+ *   full_load_part, full_store_part, half_load_part, half_store_part
+ *                                   the first `bytes` bytes only; the rest reads as zero
+ *   widen_f16, narrow_f16           half to a vector of f32 and back, as half.h does it
+ * or takes the plain ones from vector_plain.h. Last it includes this file.
+ */
+#include <string.h>
+
+#include "kernel/form.h"
+
+INLINE vfull full_load(const char *from)
+{
+    return *(const vfull_anywhere *)(const void *)from;
+}
+
+INLINE void full_store(char *to, vfull value)
+{
+    *(vfull_anywhere *)(void *)to = value;
+}
+
+INLINE vhalf half_load(const char *from)
+{
+    return *(const vhalf_anywhere *)(const void *)from;
+}
+
+INLINE void half_store(char *to, vhalf value)
+{
+    *(vhalf_anywhere *)(void *)to = value;
+}
+
+/* bf16 is the upper half of an f32. */
+INLINE vf32 widen_bf16(vhalf half)
+{
+    return (vf32)(__builtin_convertvector(half, vu32) << 16);
+}
+
+/* As half_to_bf16 in half.h. */
+INLINE vhalf narrow_bf16(vf32 value)
+{
+    vu32 bits = (vu32)value;
+    vu32 rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    vu32 quiet = bits >> 16 | 0x40u;
+    vu32 is_nan = (vu32)((bits & 0x7fffffffu) > 0x7f800000u);
+    return __builtin_convertvector((is_nan & quiet) | (~is_nan & rounded), vhalf);
+}
+
+#define LANE      f64
+#define LANE_BITS 64
+#define LANE_FLOAT
+#include "kernel/vector_lane.h"
+
+#define LANE      f32
+#define LANE_BITS 32
+#define LANE_FLOAT
+#include "kernel/vector_lane.h"
+
+#define LANE      f16
+#define LANE_BITS 16
+#define LANE_FLOAT
+#define LANE_HALF
+#include "kernel/vector_lane.h"
+
+#define LANE      bf16
+#define LANE_BITS 16
+#define LANE_FLOAT
+#define LANE_HALF
+#include "kernel/vector_lane.h"
+
+#define LANE      i8
+#define LANE_BITS 8
+#define LANE_SIGNED
+#include "kernel/vector_lane.h"
+
+#define LANE      i16
+#define LANE_BITS 16
+#define LANE_SIGNED
+#include "kernel/vector_lane.h"
+
+#define LANE      i32
+#define LANE_BITS 32
+#define LANE_SIGNED
+#include "kernel/vector_lane.h"
+
+#define LANE      i64
+#define LANE_BITS 64
+#define LANE_SIGNED
+#include "kernel/vector_lane.h"
+
+#define LANE      u8
+#define LANE_BITS 8
+#define LANE_UNSIGNED
+#include "kernel/vector_lane.h"
+
+#define LANE      u16
+#define LANE_BITS 16
+#define LANE_UNSIGNED
+#include "kernel/vector_lane.h"
+
+#define LANE      u32
+#define LANE_BITS 32
+#define LANE_UNSIGNED
+#include "kernel/vector_lane.h"
+
+#define LANE      u64
+#define LANE_BITS 64
+#define LANE_UNSIGNED
+#include "kernel/vector_lane.h"
+
+/* ---- the table ---- */
+
+#define ORDER_OPS(lane) [COMBINE_MIN] = reduce_min_##lane, [COMBINE_MAX] = reduce_max_##lane
+#define NUMBER_OPS(lane) \
+    ORDER_OPS(lane), [COMBINE_SUM] = reduce_sum_##lane, [COMBINE_PROD] = reduce_prod_##lane
+#define UNSIGNED_OPS(lane)                                                                      \
+    NUMBER_OPS(lane), [COMBINE_BAND] = reduce_band_##lane, [COMBINE_BOR] = reduce_bor_##lane,   \
+                      [COMBINE_BXOR] = reduce_bxor_##lane, [COMBINE_LAND] = reduce_land_##lane, \
+                      [COMBINE_LOR] = reduce_lor_##lane, [COMBINE_LXOR] = reduce_lxor_##lane
+
+const struct kernel_loops VECTOR_LOOPS = {
+    .reduce =
+        {
+            [LANE_F64] = {NUMBER_OPS(f64)},
+            [LANE_F32] = {NUMBER_OPS(f32)},
+            [LANE_F16] = {NUMBER_OPS(f16)},
+            [LANE_BF16] = {NUMBER_OPS(bf16)},
+            [LANE_I8] = {ORDER_OPS(i8)},
+            [LANE_I16] = {ORDER_OPS(i16)},
+            [LANE_I32] = {ORDER_OPS(i32)},
+            [LANE_I64] = {ORDER_OPS(i64)},
+            [LANE_U8] = {UNSIGNED_OPS(u8)},
+            [LANE_U16] = {UNSIGNED_OPS(u16)},
+            [LANE_U32] = {UNSIGNED_OPS(u32)},
+            [LANE_U64] = {UNSIGNED_OPS(u64)},
+        },
+    .scale =
+        {
+            [LANE_F64] = scale_f64,
+            [LANE_F32] = scale_f32,
+            [LANE_F16] = scale_f16,
+            [LANE_BF16] = scale_bf16,
+            [LANE_U8] = scale_u8,
+            [LANE_U16] = scale_u16,
+            [LANE_U32] = scale_u32,
+            [LANE_U64] = scale_u64,
+        },
+    .f16_to_f32 = to_f32_f16,
+    .bf16_to_f32 = to_f32_bf16,
+    .f16_from_f32 = from_f32_f16,
+    .bf16_from_f32 = from_f32_bf16,
+};

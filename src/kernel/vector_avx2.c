@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vector_avx2.c: the form "avx2": 32-byte vectors; f16 by the F16C instructions. */
+#define VECTOR_BYTES 32
+#define VECTOR_LOOPS kernel_loops_avx2
+#include <immintrin.h>
+
+#include "kernel/vector_types.h"
+
+#include "kernel/vector_plain.h"
+
+INLINE void full_stream(char *to, vfull value)
+{
+    _mm256_stream_si256((__m256i *)(void *)to, (__m256i)value);
+}
+
+INLINE void half_stream(char *to, vhalf value)
+{
+    _mm_stream_si128((__m128i *)(void *)to, (__m128i)value);
+}
+
+INLINE void stream_end(void)
+{
+    _mm_sfence();
+}
+
+INLINE vf32 widen_f16(vhalf half)
+{
+    return (vf32)_mm256_cvtph_ps((__m128i)half);
+}
+
+INLINE vhalf narrow_f16(vf32 value)
+{
+    return (vhalf)_mm256_cvtps_ph((__m256)value, _MM_FROUND_TO_NEAREST_INT);
+}
+
+#include "kernel/vector.h"

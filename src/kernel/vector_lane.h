@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * vector_lane.h: the loops of one lane type; vector.h includes it once for each. Given:
+ *   LANE        its name: f32, u8 …
+ *   LANE_BITS   of one element in memory
+ *   LANE_FLOAT, LANE_UNSIGNED or LANE_SIGNED   defined: which operations it has
+ *   LANE_HALF   defined: a 16-bit float, computed in f32
+ * All are undefined again at the end. The shape of the loops is explained in vector.h.
+ */
+#define GLUE_NOW(a, b) a##b
+#define GLUE(a, b)     GLUE_NOW(a, b)
+#define NAME(what)     GLUE(what##_, LANE)
+
+/* ACC: what sums are kept in. RAW: the same elements as they lie in memory, as unsigned integers.
+ */
+#ifdef LANE_HALF
+#define ACC         vf32
+#define MASK        vi32
+#define RAW         vhalf
+#define SPAN        ((size_t)VECTOR_BYTES / 2) /* bytes in memory of one ACC */
+#define MEMORY(how) GLUE(half_, how)
+#define WIDEN       GLUE(widen_, LANE)
+#define NARROW      GLUE(narrow_, LANE)
+#else
+#define ACC         GLUE(v, LANE)
+#define MASK        GLUE(vi, LANE_BITS)
+#define RAW         GLUE(vu, LANE_BITS)
+#define SPAN        ((size_t)VECTOR_BYTES)
+#define MEMORY(how) GLUE(full_, how)
+#define WIDEN       (ACC)
+#define NARROW      (vfull)
+#endif
+#define ELEMENT       GLUE(GLUE(uint, LANE_BITS), _t)
+#define ELEMENT_BYTES sizeof(ELEMENT)
+
+/* ---- combine: a op b on vectors ---- */
+
+typedef ACC NAME(combine)(ACC a, ACC b);
+
+INLINE ACC NAME(select)(MASK which, ACC yes, ACC no)
+{
+    return (ACC)((which & (MASK)yes) | (~which & (MASK)no));
+}
+
+#ifdef LANE_FLOAT
+static inline ACC NAME(min)(ACC a, ACC b)
+{
+    return NAME(select)((MASK)(b < a) | (MASK)(b != b), b, a);
+}
+static inline ACC NAME(max)(ACC a, ACC b)
+{
+    return NAME(select)((MASK)(b > a) | (MASK)(b != b), b, a);
+}
+#else
+static inline ACC NAME(min)(ACC a, ACC b)
+{
+    return NAME(select)((MASK)(b < a), b, a);
+}
+static inline ACC NAME(max)(ACC a, ACC b)
+{
+    return NAME(select)((MASK)(b > a), b, a);
+}
+#endif
+
+#ifndef LANE_SIGNED
+static inline ACC NAME(sum)(ACC a, ACC b)
+{
+    return a + b;
+}
+static inline ACC NAME(prod)(ACC a, ACC b)
+{
+    return a * b;
+}
+#endif
+
+#ifdef LANE_UNSIGNED
+static inline ACC NAME(band)(ACC a, ACC b)
+{
+    return a & b;
+}
+static inline ACC NAME(bor)(ACC a, ACC b)
+{
+    return a | b;
+}
+static inline ACC NAME(bxor)(ACC a, ACC b)
+{
+    return a ^ b;
+}
+/* Comparisons give all ones for true, which is -1. */
+static inline ACC NAME(land)(ACC a, ACC b)
+{
+    return -(ACC)((a != 0) & (b != 0));
+}
+static inline ACC NAME(lor)(ACC a, ACC b)
+{
+    return -(ACC)((a | b) != 0);
+}
+static inline ACC NAME(lxor)(ACC a, ACC b)
+{
+    return -(ACC)((a != 0) ^ (b != 0));
+}
+#endif
+
+/* ---- steps ---- */
+
+INLINE ACC NAME(load)(const char *from)
+{
+    return WIDEN(MEMORY(load)(from));
+}
+
+INLINE ACC NAME(finish)(ACC sum, uint32_t divisor)
+{
+#ifdef LANE_FLOAT
+    if (divisor > 1) {
+        __typeof__(sum[0]) by = (__typeof__(sum[0]))divisor;
+        return sum / ((ACC){0} + by);
+    }
+#endif
+    (void)divisor;
+    return sum;
+}
+
+INLINE void NAME(step_four)(const struct kernel_pass *pass, size_t at, int input_count,
+                            NAME(combine) * combine, bool stream)
+{
+    const char *in = pass->inputs[0] + at;
+    ACC a = NAME(load)(in), b = NAME(load)(in + SPAN);
+    ACC c = NAME(load)(in + 2 * SPAN), d = NAME(load)(in + 3 * SPAN);
+    for (int k = 1; k < input_count; k++) {
+        in = pass->inputs[k] + at;
+        a = combine(a, NAME(load)(in));
+        b = combine(b, NAME(load)(in + SPAN));
+        c = combine(c, NAME(load)(in + 2 * SPAN));
+        d = combine(d, NAME(load)(in + 3 * SPAN));
+    }
+    a = NAME(finish)(a, pass->divisor), b = NAME(finish)(b, pass->divisor);
+    c = NAME(finish)(c, pass->divisor), d = NAME(finish)(d, pass->divisor);
+    char *out = pass->out + at;
+    if (stream) {
+        MEMORY(stream)(out, NARROW(a)), MEMORY(stream)(out + SPAN, NARROW(b));
+        MEMORY(stream)(out + 2 * SPAN, NARROW(c)), MEMORY(stream)(out + 3 * SPAN, NARROW(d));
+    } else {
+        MEMORY(store)(out, NARROW(a)), MEMORY(store)(out + SPAN, NARROW(b));
+        MEMORY(store)(out + 2 * SPAN, NARROW(c)), MEMORY(store)(out + 3 * SPAN, NARROW(d));
+    }
+}
+
+INLINE void NAME(step_one)(const struct kernel_pass *pass, size_t at, int input_count,
+                           NAME(combine) * combine)
+{
+    ACC a = NAME(load)(pass->inputs[0] + at);
+    for (int k = 1; k < input_count; k++) {
+        a = combine(a, NAME(load)(pass->inputs[k] + at));
+    }
+    MEMORY(store)(pass->out + at, NARROW(NAME(finish)(a, pass->divisor)));
+}
+
+/* `bytes` less than SPAN. */
+INLINE void NAME(step_part)(const struct kernel_pass *pass, size_t at, size_t bytes,
+                            int input_count, NAME(combine) * combine)
+{
+    ACC a = WIDEN(MEMORY(load_part)(pass->inputs[0] + at, bytes));
+    for (int k = 1; k < input_count; k++) {
+        a = combine(a, WIDEN(MEMORY(load_part)(pass->inputs[k] + at, bytes)));
+    }
+    MEMORY(store_part)(pass->out + at, NARROW(NAME(finish)(a, pass->divisor)), bytes);
+}
+
+/* Does what fills steps of four with stores around the cache, and what lies before the first
+ * aligned one. Returns where to go on. */
+INLINE size_t NAME(run_streamed)(const struct kernel_pass *pass, int input_count,
+                                 NAME(combine) * combine)
+{
+    size_t at = pass->begin;
+    size_t head_bytes = -(uintptr_t)(pass->out + at) % SPAN;
+    if (head_bytes % ELEMENT_BYTES != 0 || pass->end - at < head_bytes + 4 * SPAN) {
+        return at;
+    }
+    if (head_bytes > 0) {
+        NAME(step_part)(pass, at, head_bytes, input_count, combine);
+    }
+    for (at += head_bytes; pass->end - at >= 4 * SPAN; at += 4 * SPAN) {
+        NAME(step_four)(pass, at, input_count, combine, true);
+    }
+    stream_end();
+    return at;
+}
+
+INLINE void NAME(run)(const struct kernel_pass *pass, int input_count, NAME(combine) * combine)
+{
+    size_t at = pass->stream ? NAME(run_streamed)(pass, input_count, combine) : pass->begin;
+    for (; pass->end - at >= 4 * SPAN; at += 4 * SPAN) {
+        NAME(step_four)(pass, at, input_count, combine, false);
+    }
+    for (; pass->end - at >= SPAN; at += SPAN) {
+        NAME(step_one)(pass, at, input_count, combine);
+    }
+    if (at < pass->end) {
+        NAME(step_part)(pass, at, pass->end - at, input_count, combine);
+    }
+}
+
+/* ---- entries of the table ---- */
+
+/* Two inputs have a loop of their own, in which the compiler knows the count. */
+#define DEFINE_REDUCE(OP)                                         \
+    static void NAME(reduce_##OP)(const struct kernel_pass *pass) \
+    {                                                             \
+        if (pass->input_count == 2) {                             \
+            NAME(run)(pass, 2, NAME(OP));                         \
+        } else {                                                  \
+            NAME(run)(pass, pass->input_count, NAME(OP));         \
+        }                                                         \
+    }
+DEFINE_REDUCE(min)
+DEFINE_REDUCE(max)
+#ifndef LANE_SIGNED
+DEFINE_REDUCE(sum)
+DEFINE_REDUCE(prod)
+#endif
+#ifdef LANE_UNSIGNED
+DEFINE_REDUCE(band)
+DEFINE_REDUCE(bor)
+DEFINE_REDUCE(bxor)
+DEFINE_REDUCE(land)
+DEFINE_REDUCE(lor)
+DEFINE_REDUCE(lxor)
+#endif
+#undef DEFINE_REDUCE
+
+#ifndef LANE_SIGNED
+static void NAME(scale)(char *out, const char *in, const void *factor, size_t bytes)
+{
+    ELEMENT element;
+    memcpy(&element, factor, sizeof element);
+    ACC by = WIDEN((RAW){0} + element);
+    size_t at = 0;
+    for (; bytes - at >= SPAN; at += SPAN) {
+        MEMORY(store)(out + at, NARROW(NAME(load)(in + at) * by));
+    }
+    if (at < bytes) {
+        ACC value = WIDEN(MEMORY(load_part)(in + at, bytes - at));
+        MEMORY(store_part)(out + at, NARROW(value * by), bytes - at);
+    }
+}
+#endif
+
+#ifdef LANE_HALF
+static void NAME(to_f32)(float *out, const void *in, size_t count)
+{
+    size_t at = 0, bytes = count * ELEMENT_BYTES;
+    const char *from = in;
+    char *to = (char *)out; /* twice as far along as `from` */
+    for (; bytes - at >= SPAN; at += SPAN) {
+        full_store(to + 2 * at, (vfull)NAME(load)(from + at));
+    }
+    if (at < bytes) {
+        vf32 value = WIDEN(half_load_part(from + at, bytes - at));
+        full_store_part(to + 2 * at, (vfull)value, 2 * (bytes - at));
+    }
+}
+
+static void NAME(from_f32)(void *out, const float *in, size_t count)
+{
+    size_t at = 0, bytes = count * ELEMENT_BYTES;
+    const char *from = (const char *)in; /* twice as far along as `to` */
+    char *to = out;
+    for (; bytes - at >= SPAN; at += SPAN) {
+        half_store(to + at, NARROW((vf32)full_load(from + 2 * at)));
+    }
+    if (at < bytes) {
+        vf32 value = (vf32)full_load_part(from + 2 * at, 2 * (bytes - at));
+        half_store_part(to + at, NARROW(value), bytes - at);
+    }
+}
+#endif
+
+#undef GLUE_NOW
+#undef GLUE
+#undef NAME
+#undef ACC
+#undef MASK
+#undef RAW
+#undef SPAN
+#undef MEMORY
+#undef WIDEN
+#undef NARROW
+#undef ELEMENT
+#undef ELEMENT_BYTES
+#undef LANE
+#undef LANE_BITS
+#undef LANE_HALF
+#undef LANE_FLOAT
+#undef LANE_UNSIGNED
+#undef LANE_SIGNED
