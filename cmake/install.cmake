@@ -2,11 +2,8 @@
 #
 # What `make install` puts in place: the header, the shared library, shoal.pc and the command.
 
-if(EXISTS "${PROJECT_SOURCE_DIR}/include/shoal.h")
-    install(TARGETS shoal_shared
-        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-        PUBLIC_HEADER DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-endif()
+install(TARGETS shoal_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES include/shoal.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 if(TARGET shoal)
     install(TARGETS shoal RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
