@@ -151,7 +151,7 @@ def test_shared_library_shows_what_the_header_declares(repository):
     for objects, message in (
         ([good], None),
         ([good, bad], "exports leaked, which include/shoal.h does not declare"),
-        ([other], "include/shoal.h:3: shoal_version is declared but libshoal.so does not define it"),
+        ([other], "include/shoal.h:4: shoal_version is declared but libshoal.so does not define"),
     ):
         subprocess.run(["cc", "-shared", "-o", library, *objects], check=True)
         found = run(repository, "check-symbols", "build")
