@@ -54,9 +54,9 @@ struct net_frame {
  * from within, not poll() or close. */
 struct net_events {
     void *user;
-    /* A header came from `peer`. Returns where its payload goes: valid, and payload_bytes long,
-     * until received() or lost(). Not called with payload_bytes 0: then received() comes at once.
-     * NULL: the user can't take it (a broken peer): the link is closed and `lost` called. */
+    /* A header came from `peer`. Returns where its payload goes: valid, and payload_bytes long, until
+     * received(), divert() or lost(). Not called with payload_bytes 0: then received() comes at once.
+     * NULL: the payload is thrown away as it comes, and received() is not called for it. */
     void *(*arriving)(void *user, int peer, const struct net_header *header);
     /* The frame is complete; payload as arriving() said, or NULL. */
     void (*received)(void *user, int peer, const struct net_header *header, void *payload);
