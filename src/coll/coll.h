@@ -24,11 +24,11 @@ struct coll_algorithm {
     /* Whether it can do the shape (sizes that are powers of two, several hosts, …). NULL: always.
      */
     bool (*fits)(const struct coll_shape *shape);
-    /* Emits this rank's steps. */
-    void (*emit)(const struct coll_shape *shape, struct schedule_builder *builder);
+    /* Emits this rank's steps. Fails only when memory does. */
+    enum shoal_status (*emit)(const struct coll_shape *shape, struct schedule_builder *builder);
 };
 
-/* All algorithms, ended by an entry whose name is NULL. */
+/* All algorithms, ended by NULL. */
 const struct coll_algorithm *const *coll_algorithms(void);
 /* By kind and name, NULL if there is none. */
 const struct coll_algorithm *coll_find(enum coll_kind kind, const char *name);

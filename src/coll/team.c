@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * team.c: direct exchanges: each member sends what a peer needs straight to it.
+ *
+ * The loops run segment by segment and within a segment over the peers, so that all links work
+ * from the first segment on and the reduce of one segment overlaps with the arrival of the next.
+ * What a member receives for reducing lands in a window of slots per peer; slot s is used again by
+ * segment s + window, which the builder makes wait until the slot has been reduced. So scratch is
+ * bounded however long the range is, and a peer cannot run ahead of the reducer: that, with the
+ * rotated order, is what keeps many senders from flooding one receiver.
+ */
+#include "coll/team.h"
+
+#include "base/memory.h"
+#include "base/status.h"
+
+#define WINDOW_SLOTS 4
+
+void parts_cut(uint64_t count, struct part *parts, int part_count)
+{
+    uint64_t each = part_count ? count / (uint64_t)part_count : 0;
+    uint64_t longer = part_count ? count % (uint64_t)part_count : 0, offset = 0;
+    for (int i = 0; i < part_count; i++) {
+        parts[i].offset = offset;
+        parts[i].count = each + ((uint64_t)i < longer);
+        offset += parts[i].count;
+    }
+}
+
+void parts_of_blocks(const struct coll_shape *shape, struct part *parts)
+{
+    uint64_t packed = 0;
+    for (int i = 0; i < shape->size; i++) {
+        parts[i].count = coll_block_count(shape, i);
+        parts[i].offset = shape->displs ? shape->displs[i] : packed;
+        packed += parts[i].count;
+    }
+}
+
+struct schedule_span part_at(struct schedule_span base, struct part part)
+{
+    return span_of(base.buffer, base.offset + part.offset, part.count);
+}
+
+/* Segment number `segment` of a span; its count is 0 behind the end. */
+static struct schedule_span cut(struct schedule_span span, uint64_t segment, uint64_t segment_count)
+{
+    uint64_t begin = segment * segment_count;
+    if (begin >= span.count)
+        return span_of(span.buffer, span.offset, 0);
+    uint64_t left = span.count - begin;
+    return span_of(span.buffer, span.offset + begin, left < segment_count ? left : segment_count);
+}
+
+static uint64_t segments_in(uint64_t count, uint64_t segment_count)
+{
+    return count / segment_count + (count % segment_count != 0);
+}
+
+static uint64_t segments_max(const struct part *parts, int part_count, uint64_t segment_count)
+{
+    uint64_t longest = 0;
+    for (int i = 0; i < part_count; i++)
+        if (parts[i].count > longest)
+            longest = parts[i].count;
+    return segments_in(longest, segment_count);
+}
+
+void send_segments(struct schedule_builder *builder, int peer, struct schedule_span from,
+                   uint64_t segment_count)
+{
+    for (uint64_t segment = 0; segment * segment_count < from.count; segment++)
+        schedule_send(builder, peer, cut(from, segment, segment_count));
+}
+
+void recv_segments(struct schedule_builder *builder, int peer, struct schedule_span to,
+                   uint64_t segment_count)
+{
+    for (uint64_t segment = 0; segment * segment_count < to.count; segment++)
+        schedule_recv(builder, peer, cut(to, segment, segment_count));
+}
+
+/* The member `distance` places after (before) the caller. */
+static int member_after(const struct team *team, int distance)
+{
+    return (team->me + distance) % team->size;
+}
+
+static int member_before(const struct team *team, int distance)
+{
+    return (team->me + team->size - distance) % team->size;
+}
+
+/* One segment of the caller's own part: receives all peers' in slots, reduces them with its own. */
+static void reduce_segment(struct schedule_builder *builder, const struct team *team,
+                           struct schedule_span own, struct schedule_span to,
+                           struct schedule_span slots, struct schedule_span *sources, bool final)
+{
+    for (int distance = 1; distance < team->size; distance++) {
+        int member = member_before(team, distance);
+        int slot = member < team->me ? member : member - 1;
+        sources[member] =
+            span_of(BUFFER_SCRATCH, slots.offset + slots.count * (uint64_t)slot, own.count);
+        schedule_recv(builder, team->ranks[member], sources[member]);
+    }
+    sources[team->me] = own;
+    schedule_reduce(builder, to, sources, team->size, final);
+}
+
+enum shoal_status team_reduce(struct schedule_builder *builder, const struct team *team,
+                              const struct part *parts, struct schedule_span from,
+                              struct schedule_span to, uint64_t segment_count, bool final)
+{
+    struct schedule_span *sources;
+    TRY(BASE_NEW_ARRAY(&sources, team->size, "a reduce's sources"));
+    struct part mine = parts[team->me];
+    uint64_t slot_count = mine.count < segment_count ? mine.count : segment_count;
+    uint64_t window = segments_in(mine.count, segment_count);
+    window = window < WINDOW_SLOTS ? window : WINDOW_SLOTS;
+    uint64_t row_count = slot_count * (uint64_t)(team->size - 1);
+    struct schedule_span scratch = schedule_scratch(builder, row_count * window);
+    to.count = mine.count;
+
+    uint64_t segments = segments_max(parts, team->size, segment_count);
+    for (uint64_t segment = 0; segment < segments; segment++) {
+        for (int distance = 1; distance < team->size; distance++) {
+            int member = member_after(team, distance);
+            schedule_send(builder, team->ranks[member],
+                          cut(part_at(from, parts[member]), segment, segment_count));
+        }
+        if (segment * segment_count >= mine.count)
+            continue;
+        struct schedule_span slots =
+            span_of(BUFFER_SCRATCH, scratch.offset + row_count * (segment % window), slot_count);
+        reduce_segment(builder, team, cut(part_at(from, mine), segment, segment_count),
+                       cut(to, segment, segment_count), slots, sources, final);
+    }
+    base_free(sources);
+    return SHOAL_OK;
+}
+
+void team_share(struct schedule_builder *builder, const struct team *team, const struct part *parts,
+                struct schedule_span own, struct schedule_span into, uint64_t segment_count)
+{
+    own.count = parts[team->me].count;
+    uint64_t segments = segments_max(parts, team->size, segment_count);
+    for (uint64_t segment = 0; segment < segments; segment++) {
+        for (int distance = 1; distance < team->size; distance++) {
+            schedule_send(builder, team->ranks[member_after(team, distance)],
+                          cut(own, segment, segment_count));
+            int member = member_before(team, distance);
+            schedule_recv(builder, team->ranks[member],
+                          cut(part_at(into, parts[member]), segment, segment_count));
+        }
+    }
+    schedule_copy(builder, part_at(into, parts[team->me]), own);
+}
+
+void team_collect(struct schedule_builder *builder, const struct team *team,
+                  const struct part *parts, int root, struct schedule_span own,
+                  struct schedule_span into, uint64_t segment_count)
+{
+    own.count = parts[team->me].count;
+    if (team->me != root) {
+        send_segments(builder, team->ranks[root], own, segment_count);
+        return;
+    }
+    uint64_t segments = segments_max(parts, team->size, segment_count);
+    for (uint64_t segment = 0; segment < segments; segment++)
+        for (int distance = 1; distance < team->size; distance++) {
+            int member = member_after(team, distance);
+            schedule_recv(builder, team->ranks[member],
+                          cut(part_at(into, parts[member]), segment, segment_count));
+        }
+    schedule_copy(builder, part_at(into, parts[team->me]), own);
+}
+
+void team_deal(struct schedule_builder *builder, const struct team *team, const struct part *parts,
+               int root, struct schedule_span from, struct schedule_span own,
+               uint64_t segment_count)
+{
+    own.count = parts[team->me].count;
+    if (team->me != root) {
+        recv_segments(builder, team->ranks[root], own, segment_count);
+        return;
+    }
+    uint64_t segments = segments_max(parts, team->size, segment_count);
+    for (uint64_t segment = 0; segment < segments; segment++)
+        for (int distance = 1; distance < team->size; distance++) {
+            int member = member_after(team, distance);
+            schedule_send(builder, team->ranks[member],
+                          cut(part_at(from, parts[member]), segment, segment_count));
+        }
+    schedule_copy(builder, own, part_at(from, parts[team->me]));
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * team.h: direct exchanges among some of a group's ranks, from which the direct and the two-level
+ * algorithms are put together.
+ *
+ * A team works on a range of elements that is cut in parts, one per member. Every function is
+ * called by all members with equal teams, parts and pace, each with its own `me`; a rank that is no
+ * member does not call. Messages are cut in segments, and each member serves its peers in rotated
+ * order (the next one first), so that at no time all send to one.
+ */
+#ifndef SHOAL_COLL_TEAM_H
+#define SHOAL_COLL_TEAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "comm/schedule.h"
+
+struct part {
+    uint64_t offset, count; /* elements; the offset is from the range's begin */
+};
+
+struct team {
+    const int *ranks; /* [size] of the group, ascending */
+    int size;
+    int me; /* index of the caller in ranks */
+};
+
+/* Cuts count elements in parts that differ by at most one element. */
+void parts_cut(uint64_t count, struct part *parts, int part_count);
+/* The shape's blocks on the side that has p of them. */
+void parts_of_blocks(const struct coll_shape *shape, struct part *parts);
+
+/* The span of a part that begins at `base`'s offset. */
+struct schedule_span part_at(struct schedule_span base, struct part part);
+
+/* Sends, receives a span cut in segments. */
+void send_segments(struct schedule_builder *builder, int peer, struct schedule_span from,
+                   uint64_t segment_count);
+void recv_segments(struct schedule_builder *builder, int peer, struct schedule_span to,
+                   uint64_t segment_count);
+
+/* Member i gets the sum of all members' part i, in the order of the team, in one reduce per
+ * segment. `from`: where the caller's range begins; `to`: where its own part's sum goes. Scratch: a
+ * window of segments per peer. */
+enum shoal_status team_reduce(struct schedule_builder *builder, const struct team *team,
+                              const struct part *parts, struct schedule_span from,
+                              struct schedule_span to, uint64_t segment_count, bool final);
+
+/* Every member's own part goes to all others. `own`: where the caller's part is; `into`: where its
+ * range begins, in which its own part appears too. */
+void team_share(struct schedule_builder *builder, const struct team *team, const struct part *parts,
+                struct schedule_span own, struct schedule_span into, uint64_t segment_count);
+
+/* Every member's own part goes to member `root`, into the range that begins at its `into`. */
+void team_collect(struct schedule_builder *builder, const struct team *team,
+                  const struct part *parts, int root, struct schedule_span own,
+                  struct schedule_span into, uint64_t segment_count);
+
+/* The range that begins at member `root`'s `from` goes out, to each member its own part. */
+void team_deal(struct schedule_builder *builder, const struct team *team, const struct part *parts,
+               int root, struct schedule_span from, struct schedule_span own,
+               uint64_t segment_count);
+
+#endif
