@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * virtual_hosts.h: many hosts on one machine, for tests and benchmarks. Needs root and iproute2.
+ *
+ * A virtual host has its own network, host name, IPC, process and mount namespaces, its own /proc,
+ * /sys and /dev/shm, and an interface eth0 whose both directions carry a given rate. /tmp and all
+ * other files are the machine's. Names are vh0, vh1, ...; addresses 10.77.1.1, ... and
+ * fd77::1:1, ..., known in every host through /etc/hosts.
+ *
+ * The head, "vhead" at 10.77.0.1, is one more host: the one that holds the bridge between them. Its
+ * own link has no limit. Launchers run there, because it sees all hosts, and can start programs in
+ * them.
+ */
+#ifndef SHOAL_CMD_VIRTUAL_HOSTS_H
+#define SHOAL_CMD_VIRTUAL_HOSTS_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "shoal.h"
+
+#define VHOSTS_MAX  250
+#define VHOSTS_HEAD (-1) /* as host index */
+/* What clouds use inside one network, and little enough per-packet work for a small machine. */
+#define VHOSTS_MTU_BYTES 9000
+
+struct vhosts;
+
+/* "1gbit", "250mbit", "2.5gbit", "800kbit": bits per second; "none": 0, no limit. */
+enum shoal_status vhosts_parse_rate(const char *text, uint64_t *rate_bits_per_s);
+
+/* Makes `count` hosts whose links carry rate_bits_per_s (0: no limit) in each direction. They live
+ * until vhosts_free, or until this process ends, however it ends: then everything in them is
+ * killed. Blocks for some tens of milliseconds. Not root, no ip or tc: SHOAL_ERR_SYSTEM. */
+enum shoal_status vhosts_create(int count, uint64_t rate_bits_per_s, struct vhosts **out);
+
+/* The hosts that the environment names, as vhosts_export left it; only inside their head. */
+enum shoal_status vhosts_attach(struct vhosts **out);
+
+/* Sets SHOAL_VHOSTS ("vh0 vh1 ...") and SHOAL_VHOSTS_PIDS, for programs started in the head. */
+enum shoal_status vhosts_export(const struct vhosts *vhosts);
+
+int vhosts_count(const struct vhosts *vhosts);
+/* Index of a host by name, "vhead" included; SHOAL_ERR_ARGUMENT names those there are. */
+enum shoal_status vhosts_find(const struct vhosts *vhosts, const char *name, int *host);
+
+/* Starts a program in a host (or VHOSTS_HEAD) as a child of this process, in this working
+ * directory. argv[0] is looked up in PATH; envp NULL: this process's; stdio[i] becomes descriptor
+ * i, -1 or stdio NULL: as here. The program is killed when the calling thread ends.
+ * SHOAL_ERR_SYSTEM if it can't be executed. */
+enum shoal_status vhosts_spawn(struct vhosts *vhosts, int host, char *const argv[],
+                               char *const envp[], const int stdio[3], pid_t *out);
+
+/* Kills everything in the hosts, waits for what vhosts_spawn started and the caller did not wait
+ * for (its exit status is lost), and removes the hosts. After vhosts_attach: only lets go. NULL is
+ * allowed. */
+void vhosts_free(struct vhosts *vhosts);
+
+#endif
