@@ -14,6 +14,9 @@
 /* Zeroed memory, 64-byte aligned; SHOAL_ERR_MEMORY with a text that names `what`. bytes 0 gives a
  * valid pointer. Any thread. */
 enum shoal_status base_alloc(size_t bytes, const char *what, void **out);
+/* count elements of element_bytes; a product that does not fit is SHOAL_ERR_MEMORY. */
+enum shoal_status base_alloc_array(size_t count, size_t element_bytes, const char *what,
+                                   void **out);
 /* NULL is allowed. */
 void base_free(void *memory);
 /* Copy of a string; as base_alloc. */
@@ -22,7 +25,7 @@ enum shoal_status base_strdup(const char *text, const char *what, char **out);
 /* Typed form: TRY(BASE_NEW(&thing, "a thing")). */
 #define BASE_NEW(out, what) base_alloc(sizeof(**(out)), (what), (void **)(out))
 #define BASE_NEW_ARRAY(out, count, what) \
-    base_alloc(sizeof(**(out)) * (size_t)(count), (what), (void **)(out))
+    base_alloc_array((size_t)(count), sizeof(**(out)), (what), (void **)(out))
 
 /* Bytes and blocks held now. */
 size_t base_memory_bytes(void);

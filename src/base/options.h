@@ -15,14 +15,16 @@
 
 enum base_option_kind { BASE_OPTION_INT, BASE_OPTION_BYTES, BASE_OPTION_BOOL, BASE_OPTION_TEXT };
 
-/* One row: X(identifier, environment name, kind, default, minimum, maximum, help). For TEXT the
- * maximum is unused and `help` names the values. */
+/* One row. */
 struct base_option {
     const char *name; /* "SHOAL_TIMEOUT_MS" */
     enum base_option_kind kind;
     const char *default_text;
-    int64_t minimum, maximum;
-    const char *help; /* one line: what, and when to change it */
+    int64_t minimum, maximum; /* unused for TEXT */
+    bool zero_too;            /* 0 is allowed besides the range: "by itself" */
+    bool power_of_two;
+    const char *choices; /* TEXT: "a|b|c", NULL: any text */
+    const char *help;    /* one line: what, and when to change it */
 };
 
 enum base_option_id {
@@ -51,6 +53,8 @@ enum base_option_id {
 
 /* All rows, OPTION_COUNT of them, by id. */
 const struct base_option *base_options(void);
+/* What the row takes, in words, for tables and errors: "4K to 1G or 0", "0 or 1", "a|b". */
+void base_option_range(enum base_option_id id, char *text, size_t bytes);
 /* Reads all rows from the environment, once; SHOAL_ERR_OPTION names the first variable that is out
  * of range or cannot be read, and any unknown SHOAL_* variable (a typo) with the nearest name.
  * Called by whoever starts the library. */
