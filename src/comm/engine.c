@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine.c: the engine's centre: frames in and out, windows, the list of tasks, poll and sleep.
+ * What breaks is in failure.c.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "comm/engine_state.h"
+#include "comm/failure.h"
+
+/* ---- life
+ * ------------------------------------------------------------------------------------------- */
+
+enum shoal_status comm_engine_create(const struct comm_engine_options *options,
+                                     struct comm_engine **out)
+{
+    struct comm_engine *engine = NULL;
+    TRY(BASE_NEW(&engine, "the engine"));
+    engine->options = *options;
+    engine->early_sends_end = &engine->early_sends;
+    engine->sleep_fd = epoll_create1(EPOLL_CLOEXEC);
+    enum shoal_status status = SHOAL_OK;
+    if (engine->sleep_fd < 0)
+        status = base_error_errno(SHOAL_ERR_SYSTEM, errno, "epoll_create1");
+    else
+        status = BASE_NEW_ARRAY(&engine->peers, options->size, "the engine's peers");
+    if (status != SHOAL_OK) {
+        comm_engine_free(engine);
+        return status;
+    }
+    for (int i = 0; i < options->size; i++) {
+        engine->peers[i].credit.owner = OWNER_CONTROL;
+        engine->peers[i].credit.keep = true;
+        engine->peers[i].credit.peer = i;
+    }
+    *out = engine;
+    return SHOAL_OK;
+}
+
+void comm_engine_free(struct comm_engine *engine)
+{
+    if (!engine)
+        return;
+    early_free_all(engine);
+    send_free_idle(engine);
+    failure_free_controls(engine);
+    if (engine->sleep_fd >= 0)
+        close(engine->sleep_fd);
+    base_free(engine->peers);
+    base_free(engine);
+}
+
+enum shoal_status comm_engine_attach(struct comm_engine *engine, struct net_endpoint *endpoint,
+                                     const bool *peers)
+{
+    BASE_ASSERT(engine->endpoint_count < COMM_ENDPOINTS_MAX);
+    int fd = net_of(endpoint)->descriptor(endpoint);
+    struct epoll_event event = {.events = EPOLLIN};
+    if (fd >= 0 && epoll_ctl(engine->sleep_fd, EPOLL_CTL_ADD, fd, &event) != 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "epoll_ctl for a transport");
+    engine->endpoints[engine->endpoint_count++] = endpoint;
+    for (int i = 0; i < engine->options.size; i++)
+        if (peers[i])
+            engine->peers[i].endpoint = endpoint;
+    return SHOAL_OK;
+}
+
+void comm_engine_add_group(struct comm_engine *engine, struct comm_group *group)
+{
+    group->engine = engine;
+    group->next_in_engine = engine->groups;
+    engine->groups = group;
+}
+
+void comm_engine_remove_group(struct comm_engine *engine, struct comm_group *group)
+{
+    BASE_ASSERT(group->first_task == NULL);
+    for (struct comm_group **at = &engine->groups; *at; at = &(*at)->next_in_engine)
+        if (*at == group) {
+            *at = group->next_in_engine;
+            break;
+        }
+    early_forget(engine, group->context);
+}
+
+struct comm_group *comm_engine_find_group(struct comm_engine *engine, uint64_t context)
+{
+    for (struct comm_group *group = engine->groups; group; group = group->next_in_engine)
+        if (group->context == context)
+            return group;
+    return NULL;
+}
+
+int64_t engine_now_ns(const struct comm_engine *engine)
+{
+    return engine->options.now_ns(engine->options.now_user);
+}
+
+/* ---- frames out
+ * ---------------------------------------------------------------------------------------- */
+
+void engine_post(struct comm_engine *engine, int peer, struct net_frame *frame,
+                 const struct wire *wire, const void *payload, uint64_t payload_bytes)
+{
+    struct comm_peer *to = &engine->peers[peer];
+    struct wire out = *wire;
+    for (int class = 0; class < WIRE_CLASS_COUNT; class ++)
+        out.consumed[class] = to->told[class] = to->consumed[class];
+    wire_pack(&frame->header, &out, payload_bytes);
+    frame->payload = payload;
+    frame->next = NULL;
+    frame->done_bytes = 0;
+    to->linked = true;
+    engine->events++;
+    net_of(to->endpoint)->send(to->endpoint, peer, frame);
+}
+
+void engine_withdraw(struct comm_engine *engine, struct net_endpoint *endpoint, int peer,
+                     struct net_frame *frame)
+{
+    if (engine->peers[peer].lost) /* the transport has let go of it already */
+        return;
+    net_of(endpoint)->withdraw(endpoint, peer, frame);
+}
+
+bool engine_window_open(const struct comm_engine *engine, int peer, enum wire_class class)
+{
+    const struct comm_peer *to = &engine->peers[peer];
+    return (uint16_t)(to->eager_sent[class] - to->eager_acked[class]) < WIRE_SLOTS;
+}
+
+/* One slot of the peer's window is free again; says so by itself when half of them are. */
+void engine_consumed(struct comm_engine *engine, int peer, enum wire_class class)
+{
+    struct comm_peer *from = &engine->peers[peer];
+    from->consumed[class]++;
+    if ((uint16_t)(from->consumed[class] - from->told[class]) < WIRE_SLOTS / 2 ||
+        from->credit.busy || from->lost || from->left)
+        return;
+    struct wire wire = {.type = WIRE_CREDIT};
+    from->credit.busy = true;
+    from->credit.frame.owner = &from->credit;
+    engine_post(engine, peer, &from->credit.frame, &wire, NULL, 0);
+}
+
+/* ---- events of the transports
+ * ------------------------------------------------------------------------ */
+
+static void note_frame(struct comm_engine *engine, int peer, const struct wire *wire)
+{
+    struct comm_peer *from = &engine->peers[peer];
+    from->linked = true;
+    engine->events++;
+    for (int class = 0; class < WIRE_CLASS_COUNT; class ++)
+        from->eager_acked[class] = wire->consumed[class];
+}
+
+/* A frame of a group that this rank does not have (yet), or is no member of with that peer. */
+static struct comm_group *group_of(struct comm_engine *engine, int peer, const struct wire *wire)
+{
+    struct comm_group *group = comm_engine_find_group(engine, wire->context);
+    return group && group->rank_of[peer] >= 0 ? group : NULL;
+}
+
+static void *arrive(struct comm_engine *engine, int peer, const struct wire *wire,
+                    uint64_t payload_bytes)
+{
+    engine->peers[peer].arrival.kind = ARRIVAL_NONE;
+    struct comm_group *group = group_of(engine, peer, wire);
+    if (group && comm_group_broken(group))
+        return NULL;
+    switch (wire->type) {
+    case WIRE_DATA: return run_arriving(engine, group, peer, wire, payload_bytes);
+    case WIRE_SEND:
+    case WIRE_SEND_DATA: return send_arriving(engine, group, peer, wire, payload_bytes);
+    case WIRE_ABORT: return failure_arriving(engine, peer, payload_bytes);
+    default: return NULL;
+    }
+}
+
+static void *on_arriving(void *user, int peer, const struct net_header *header)
+{
+    struct comm_engine *engine = user;
+    struct wire wire = wire_unpack(header);
+    note_frame(engine, peer, &wire);
+    return arrive(engine, peer, &wire, header->payload_bytes);
+}
+
+/* Frames without payload that are not data. */
+static void control(struct comm_engine *engine, int peer, const struct wire *wire)
+{
+    struct comm_group *group = group_of(engine, peer, wire);
+    if (group && comm_group_broken(group) && wire->type != WIRE_ASK)
+        return;
+    switch (wire->type) {
+    case WIRE_GRANT:
+    case WIRE_OFFER: run_control(engine, group, peer, wire); break;
+    case WIRE_SEND_OFFER:
+    case WIRE_SEND_GRANT: send_control(engine, group, peer, wire); break;
+    case WIRE_ASK: failure_asked(engine, group, peer, wire); break;
+    case WIRE_TELL: failure_told(group, peer, wire); break;
+    default: break; /* WIRE_CREDIT: note_frame has read it */
+    }
+}
+
+static void finish_arrival(struct comm_engine *engine, int peer, const struct wire *wire,
+                           uint64_t payload_bytes)
+{
+    struct comm_arrival arrival = engine->peers[peer].arrival;
+    engine->peers[peer].arrival.kind = ARRIVAL_NONE;
+    switch (arrival.kind) {
+    case ARRIVAL_STEP: run_received_step(engine, arrival.run, arrival.step); break;
+    case ARRIVAL_RECEIVE: send_received(engine, arrival.receive); break;
+    case ARRIVAL_CONTROL:
+        failure_received(engine, peer, wire, arrival.control, payload_bytes);
+        break;
+    case ARRIVAL_EARLY:
+        if (wire->type == WIRE_DATA)
+            run_received_early(engine, arrival.early);
+        else
+            send_received_early(engine, arrival.early);
+        break;
+    case ARRIVAL_NONE: break;
+    }
+}
+
+static void on_received(void *user, int peer, const struct net_header *header, void *payload)
+{
+    (void)payload;
+    struct comm_engine *engine = user;
+    struct wire wire = wire_unpack(header);
+    bool data = wire.type == WIRE_DATA || wire.type == WIRE_SEND || wire.type == WIRE_SEND_DATA;
+    if (header->payload_bytes == 0) {
+        note_frame(engine, peer, &wire);
+        if (!data) {
+            control(engine, peer, &wire);
+            return;
+        }
+        arrive(engine, peer, &wire, 0);
+    }
+    engine->events++;
+    finish_arrival(engine, peer, &wire, header->payload_bytes);
+}
+
+static void on_sent(void *user, struct net_frame *frame)
+{
+    struct comm_engine *engine = user;
+    engine->events++;
+    switch (*(enum comm_owner *)frame->owner) {
+    case OWNER_RUN: run_sent(engine, frame); break;
+    case OWNER_SEND: send_sent(engine, frame); break;
+    case OWNER_CONTROL: failure_sent(engine, frame->owner); break;
+    }
+}
+
+static void on_lost(void *user, int peer, enum shoal_status why, const char *text)
+{
+    comm_engine_peer_lost(user, peer, why, text);
+}
+
+static void on_left(void *user, int peer)
+{
+    failure_peer_left(user, peer);
+}
+
+void comm_engine_events(struct comm_engine *engine, struct net_events *out)
+{
+    *out = (struct net_events){.user = engine,
+                               .arriving = on_arriving,
+                               .received = on_received,
+                               .sent = on_sent,
+                               .lost = on_lost,
+                               .left = on_left};
+}
+
+void engine_divert(struct comm_engine *engine, int peer)
+{
+    struct comm_peer *from = &engine->peers[peer];
+    if (from->arrival.kind == ARRIVAL_NONE)
+        return;
+    from->arrival.kind = ARRIVAL_NONE;
+    if (!from->lost)
+        net_of(from->endpoint)->divert(from->endpoint, peer);
+}
+
+/* ---- tasks
+ * -------------------------------------------------------------------------------------------- */
+
+void engine_task_begin(struct comm_engine *engine, struct comm_task *task)
+{
+    struct comm_group *group = task->group;
+    task->previous = group->last_task;
+    task->next = NULL;
+    if (group->last_task)
+        group->last_task->next = task;
+    else
+        group->first_task = task;
+    group->last_task = task;
+    engine->task_count++;
+    if (task->call.kind >= COLL_SEND)
+        return;
+    group->started = task->sequence;
+    group->history[task->sequence % COMM_HISTORY] = task->signature;
+}
+
+static void unlink_task(struct comm_engine *engine, struct comm_task *task)
+{
+    struct comm_group *group = task->group;
+    *(task->previous ? &task->previous->next : &group->first_task) = task->next;
+    *(task->next ? &task->next->previous : &group->last_task) = task->previous;
+    engine->task_count--;
+    engine->events++;
+    base_free(task->answered);
+    task->answered = task->told = NULL;
+}
+
+void engine_task_end(struct comm_engine *engine, struct comm_task *task, enum shoal_status status)
+{
+    unlink_task(engine, task);
+    task->done(task, status);
+}
+
+void engine_task_cancel(struct comm_engine *engine, struct comm_task *task)
+{
+    unlink_task(engine, task);
+    struct comm_task copy = *task; /* cancel gives the task's memory back */
+    task->class->cancel(task);
+    copy.done(&copy, copy.group->failure.status);
+}
+
+void comm_engine_start_task(struct comm_engine *engine, struct comm_task *task)
+{
+    engine_task_begin(engine, task);
+}
+
+/* Tasks of the same-host path run one after the other within a group. */
+static void advance_tasks(struct comm_engine *engine, struct comm_group *group)
+{
+    struct comm_task *task = group->first_task;
+    while (task && !comm_group_broken(group)) {
+        struct comm_task *next = task->next;
+        bool local = task->class->advance != NULL;
+        if (local && task->class->advance(task))
+            engine_task_end(engine, task, SHOAL_OK);
+        else if (local)
+            break;
+        task = next;
+    }
+}
+
+/* ---- poll
+ * --------------------------------------------------------------------------------------------- */
+
+#define LOOK_EVERY_NS (2 * BASE_NS_PER_MS) /* at deadlines */
+
+int comm_engine_poll(struct comm_engine *engine)
+{
+    engine->events = 0;
+    int moved = 0;
+    for (int i = 0; i < engine->endpoint_count; i++)
+        moved += net_of(engine->endpoints[i])->poll(engine->endpoints[i]);
+    struct comm_group *next = NULL;
+    for (struct comm_group *group = engine->groups; group; group = next) {
+        next = group->next_in_engine;
+        advance_tasks(engine, group);
+        if (comm_group_broken(group) && (!group->announced || group->first_task))
+            comm_engine_group_broke(engine, group);
+    }
+    int64_t now_ns = engine->task_count > 0 ? engine_now_ns(engine) : 0;
+    if (now_ns >= engine->next_look_ns && engine->task_count > 0) {
+        engine->next_look_ns = now_ns + LOOK_EVERY_NS;
+        failure_look_at_tasks(engine, now_ns);
+    }
+    return moved + engine->events;
+}
+
+bool comm_engine_busy(const struct comm_engine *engine)
+{
+    return engine->task_count > 0 || engine->controls;
+}
+
+bool comm_engine_sleep(struct comm_engine *engine, int timeout_ms)
+{
+    int armed = 0;
+    bool safe = true;
+    for (; armed < engine->endpoint_count && safe; armed++)
+        safe = net_of(engine->endpoints[armed])->arm(engine->endpoints[armed]);
+    for (struct comm_group *group = engine->groups; group && safe; group = group->next_in_engine)
+        safe = !comm_group_broken(group) || (group->announced && !group->first_task);
+    if (safe) {
+        struct epoll_event event;
+        epoll_wait(engine->sleep_fd, &event, 1, timeout_ms);
+    }
+    while (armed-- > 0)
+        net_of(engine->endpoints[armed])->disarm(engine->endpoints[armed]);
+    return safe;
+}
+
+void comm_engine_wake(struct comm_engine *engine)
+{
+    for (int i = 0; i < engine->endpoint_count; i++)
+        net_of(engine->endpoints[i])->wake(engine->endpoints[i]);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine.h: the one engine that runs operations over transports: schedules of collectives, point to
+ * point messages, and tasks of the same-host path.
+ *
+ * Single-threaded and non-blocking: whoever holds the world's token (progress.c) calls it; a test
+ * may run sixty-four of them in one thread over the simulated network. It knows no wall clock but
+ * the function it is given.
+ *
+ * A task is one operation under way. States of a schedule's step: waiting for steps -> ready ->
+ * (send: waiting for a grant) -> under way -> done. The task is done when all its steps are.
+ */
+#ifndef SHOAL_COMM_ENGINE_H
+#define SHOAL_COMM_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "comm/call.h"
+#include "comm/group.h"
+#include "comm/plan.h"
+#include "net/transport.h"
+
+struct comm_task;
+
+/* How a kind of task moves. */
+struct comm_task_class {
+    const char *name;
+    /* Moves without blocking; true when the task is done. NULL: events move it. */
+    bool (*advance)(struct comm_task *task);
+    /* Takes back all that peers or transports may still touch; the group broke and the task, whose
+     * memory is gone after this, is over. */
+    void (*cancel)(struct comm_task *task);
+    /* Sets late[group rank] for those it waits for. */
+    void (*late)(struct comm_task *task, bool *late);
+};
+
+struct comm_task {
+    const struct comm_task_class *class;
+    struct comm_group *group;
+    struct comm_call call;
+    struct comm_signature signature;
+    uint64_t sequence;
+    int64_t deadline_ns;
+    int64_t asked_ns; /* when the members were asked how far they are; 0: not */
+    bool *told;       /* [size] members that answered and have not started this one */
+    bool *answered;   /* [size] */
+    /* Called once when the task is over. status and text are the group's failure when it broke. */
+    void (*done)(struct comm_task *task, enum shoal_status status);
+    void *owner;
+    void *owner_run;                   /* the class's own */
+    struct comm_task *previous, *next; /* in group */
+};
+
+struct comm_engine_options {
+    int rank, size; /* in the world */
+    uint64_t eager_bytes;
+    int64_t (*now_ns)(void *user);
+    void *now_user;
+    const char *const *host_names; /* [size] for messages; borrowed */
+};
+
+enum shoal_status comm_engine_create(const struct comm_engine_options *options,
+                                     struct comm_engine **out);
+/* After all groups are removed and endpoints closed. */
+void comm_engine_free(struct comm_engine *engine);
+
+/* What to give to each transport's open. */
+void comm_engine_events(struct comm_engine *engine, struct net_events *out);
+/* Hands over an opened endpoint; peers[i] says whether world rank i is reached through it. The
+ * engine does not close it. At most 2. */
+enum shoal_status comm_engine_attach(struct comm_engine *engine, struct net_endpoint *endpoint,
+                                     const bool *peers);
+
+/* Groups that frames may belong to. */
+void comm_engine_add_group(struct comm_engine *engine, struct comm_group *group);
+void comm_engine_remove_group(struct comm_engine *engine, struct comm_group *group);
+struct comm_group *comm_engine_find_group(struct comm_engine *engine, uint64_t context);
+
+/* Starts a collective by a plan (comm/plan.h). call's buffers stay valid until done. The task comes
+ * from the plan's pool and returns to it after done(). */
+enum shoal_status comm_engine_start_plan(struct comm_engine *engine, struct comm_group *group,
+                                         struct comm_plan *plan, const struct comm_call *call,
+                                         uint64_t sequence, int64_t deadline_ns,
+                                         void (*done)(struct comm_task *, enum shoal_status),
+                                         void *owner);
+/* Starts a send or receive. */
+enum shoal_status comm_engine_start_send(struct comm_engine *engine, struct comm_group *group,
+                                         const struct comm_call *call, uint64_t sequence,
+                                         int64_t deadline_ns,
+                                         void (*done)(struct comm_task *, enum shoal_status),
+                                         void *owner);
+/* Starts a task of another room (same-host path); the task's memory is the caller's. */
+void comm_engine_start_task(struct comm_engine *engine, struct comm_task *task);
+
+/* Moves everything that can move. Returns the number of events; 0: nothing moved. */
+int comm_engine_poll(struct comm_engine *engine);
+/* Tasks and frames that are not done. */
+bool comm_engine_busy(const struct comm_engine *engine);
+/* Sleeps until something can move, at most timeout_ms; false at once if something can already. */
+bool comm_engine_sleep(struct comm_engine *engine, int timeout_ms);
+/* Ends a sleep. Any thread. */
+void comm_engine_wake(struct comm_engine *engine);
+
+/* A peer's process ended (seen outside of the transports): breaks its groups. */
+void comm_engine_peer_lost(struct comm_engine *engine, int peer, enum shoal_status why,
+                           const char *text);
+/* Tells the members of a broken group, and ends its tasks. poll() does it too, at its next call. */
+void comm_engine_group_broke(struct comm_engine *engine, struct comm_group *group);
+
+#endif

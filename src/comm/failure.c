@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* failure.c: deadlines, lost peers, mismatches and aborts: see failure.h. */
+#include "comm/failure.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#define ABORT_BYTES_MAX (4 + BASE_ERROR_TEXT_BYTES)
+
+/* ---- texts
+ * ---------------------------------------------------------------------------------------------- */
+
+const char *comm_rank_text(const struct comm_group *group, int rank, char *text, size_t text_bytes)
+{
+    const char *const *hosts = group->engine ? group->engine->options.host_names : NULL;
+    if (rank >= 0 && hosts)
+        snprintf(text, text_bytes, "rank %d (host %s)", rank, hosts[group->members[rank]]);
+    else
+        snprintf(text, text_bytes, "rank %d", rank);
+    return text;
+}
+
+void engine_mismatch(struct comm_group *group, uint64_t sequence, const struct comm_signature *mine,
+                     int rank, const struct comm_signature *theirs)
+{
+    char my_call[128], their_call[128], me[160], them[160];
+    comm_group_break(group, SHOAL_ERR_MISMATCH,
+                     "operation #%" PRIu64
+                     " on group '%s' differs: %s called %s, but %s called %s%s",
+                     sequence, group->name, comm_rank_text(group, group->rank, me, sizeof(me)),
+                     comm_signature_text(mine, my_call, sizeof(my_call)),
+                     comm_rank_text(group, rank, them, sizeof(them)),
+                     comm_signature_text(theirs, their_call, sizeof(their_call)),
+                     comm_signature_equal(mine, theirs)
+                         ? " with another algorithm or segment (do SHOAL_ALGORITHM and "
+                           "SHOAL_SEGMENT_BYTES agree on all ranks?)"
+                         : "");
+}
+
+/* ---- control frames
+ * ----------------------------------------------------------------------------------------- */
+
+static void post_control(struct comm_engine *engine, int peer, const struct wire *wire,
+                         const void *payload, size_t payload_bytes)
+{
+    struct comm_peer *to = &engine->peers[peer];
+    if (to->lost || to->left || !to->endpoint)
+        return;
+    struct comm_control *control = NULL;
+    if (base_alloc(sizeof(*control) + payload_bytes, "a control frame", (void **)&control) !=
+        SHOAL_OK)
+        return; /* the others will see their own deadline */
+    control->owner = OWNER_CONTROL;
+    control->peer = peer;
+    control->busy = true;
+    control->next = engine->controls;
+    if (engine->controls)
+        engine->controls->previous = control;
+    engine->controls = control;
+    if (payload_bytes > 0)
+        memcpy(control->payload, payload, payload_bytes);
+    control->frame.owner = control;
+    engine_post(engine, peer, &control->frame, wire, control->payload, payload_bytes);
+}
+
+static void free_control(struct comm_engine *engine, struct comm_control *control)
+{
+    *(control->previous ? &control->previous->next : &engine->controls) = control->next;
+    if (control->next)
+        control->next->previous = control->previous;
+    base_free(control);
+}
+
+void failure_sent(struct comm_engine *engine, struct comm_control *control)
+{
+    control->busy = false;
+    if (!control->keep)
+        free_control(engine, control);
+}
+
+/* The transport has let go of the frames to a lost peer. */
+static void drop_controls(struct comm_engine *engine, int peer)
+{
+    struct comm_control *next = NULL;
+    for (struct comm_control *at = engine->controls; at; at = next) {
+        next = at->next;
+        if (at->peer == peer)
+            free_control(engine, at);
+    }
+}
+
+void failure_free_controls(struct comm_engine *engine)
+{
+    while (engine->controls)
+        free_control(engine, engine->controls);
+}
+
+/* ---- deadlines
+ * ---------------------------------------------------------------------------------------------- */
+
+/* How long before the deadline the members are asked: at most a second. */
+static int64_t ask_early_ns(const struct comm_task *task)
+{
+    int64_t timeout_ms = atomic_load(&task->group->timeout_ms);
+    int64_t quarter_ns = timeout_ms * BASE_NS_PER_MS / 4;
+    return quarter_ns < BASE_NS_PER_S ? quarter_ns : BASE_NS_PER_S;
+}
+
+static void ask_members(struct comm_engine *engine, struct comm_task *task, int64_t now_ns)
+{
+    struct comm_group *group = task->group;
+    task->asked_ns = now_ns;
+    bool *marks = NULL;
+    if (BASE_NEW_ARRAY(&marks, 2 * group->size, "a question to the members") != SHOAL_OK)
+        return; /* the error will name the neighbours only */
+    task->answered = marks;
+    task->told = marks + group->size;
+    struct wire wire = {.type = WIRE_ASK, .context = group->context, .sequence = task->sequence};
+    for (int i = 0; i < group->size; i++)
+        if (i != group->rank)
+            post_control(engine, group->members[i], &wire, NULL, 0);
+}
+
+void failure_asked(struct comm_engine *engine, struct comm_group *group, int peer,
+                   const struct wire *wire)
+{
+    struct wire answer = {.type = WIRE_TELL,
+                          .context = wire->context,
+                          .sequence = group ? group->started : 0,
+                          .count = wire->sequence};
+    post_control(engine, peer, &answer, NULL, 0);
+}
+
+void failure_told(struct comm_group *group, int peer, const struct wire *wire)
+{
+    if (!group)
+        return;
+    int rank = group->rank_of[peer];
+    for (struct comm_task *task = group->first_task; task; task = task->next) {
+        if (!task->answered || task->sequence != wire->count)
+            continue;
+        task->answered[rank] = true;
+        task->told[rank] = wire->sequence < task->sequence;
+    }
+}
+
+/* Who is to blame: those that answered that they have not come; else those that did not answer;
+ * else those this rank waits for. Returns a word for what they did. */
+static const char *find_late(struct comm_task *task, bool *late)
+{
+    struct comm_group *group = task->group;
+    bool any_told = false, any_silent = false;
+    for (int i = 0; task->answered && i < group->size; i++) {
+        any_told |= task->told[i];
+        any_silent |= i != group->rank && !task->answered[i];
+    }
+    if (task->call.kind < COLL_SEND && (any_told || any_silent)) {
+        for (int i = 0; i < group->size; i++)
+            late[i] = task->told[i] || (i != group->rank && !task->answered[i]);
+        return any_silent ? (any_told ? "have not come or do not answer" : "does not answer")
+                          : "has not called it";
+    }
+    task->class->late(task, late);
+    return task->call.kind == COLL_SEND   ? "has not received it"
+           : task->call.kind == COLL_RECV ? "has not sent it"
+                                          : "is late";
+}
+
+static void break_by_timeout(struct comm_engine *engine, struct comm_task *task)
+{
+    struct comm_group *group = task->group;
+    char what[128], who[256] = "?", me[160], first[160] = "";
+    bool *late = NULL;
+    const char *did = "is late";
+    if (BASE_NEW_ARRAY(&late, group->size, "a list of ranks") == SHOAL_OK) {
+        did = find_late(task, late);
+        comm_ranks_text(group, late, who, sizeof(who));
+        for (int i = group->size - 1; i >= 0; i--)
+            if (late[i])
+                snprintf(first, sizeof(first), " (host %s)",
+                         engine->options.host_names ? engine->options.host_names[group->members[i]]
+                                                    : "?");
+    }
+    base_free(late);
+    comm_group_break(group, SHOAL_ERR_TIMEOUT,
+                     "%s #%" PRIu64 " on group '%s' took longer than %lld ms at %s: rank %s%s %s",
+                     comm_signature_text(&task->signature, what, sizeof(what)), task->sequence,
+                     group->name, (long long)atomic_load(&group->timeout_ms),
+                     comm_rank_text(group, group->rank, me, sizeof(me)), who, first, did);
+}
+
+/* ---- aborts
+ * ------------------------------------------------------------------------------------------------
+ */
+
+/* Tells every member that a link leads to; they pass it on to theirs. */
+static void announce(struct comm_engine *engine, struct comm_group *group)
+{
+    unsigned char payload[ABORT_BYTES_MAX];
+    uint32_t status = (uint32_t)group->failure.status;
+    size_t text_bytes = strlen(group->failure.text);
+    memcpy(payload, &status, 4);
+    memcpy(payload + 4, group->failure.text, text_bytes);
+    struct wire wire = {.type = WIRE_ABORT, .context = group->context};
+    for (int i = 0; i < group->size; i++) {
+        int peer = group->members[i];
+        if (i != group->rank && engine->peers[peer].linked)
+            post_control(engine, peer, &wire, payload, 4 + text_bytes);
+    }
+}
+
+void comm_engine_group_broke(struct comm_engine *engine, struct comm_group *group)
+{
+    while (atomic_load_explicit(&group->failure.state, memory_order_acquire) != 2)
+        ; /* another thread is writing the text: microseconds */
+    if (!group->announced) {
+        group->announced = true;
+        base_log(BASE_LOG_INFO, "%s", group->failure.text);
+        announce(engine, group);
+        if (group->local)
+            group->local_fail(group->local);
+    }
+    while (group->first_task)
+        engine_task_cancel(engine, group->first_task);
+}
+
+void *failure_arriving(struct comm_engine *engine, int peer, uint64_t payload_bytes)
+{
+    if (payload_bytes < 4 || payload_bytes > ABORT_BYTES_MAX)
+        return NULL;
+    struct comm_arrival *arrival = &engine->peers[peer].arrival;
+    if (base_alloc(ABORT_BYTES_MAX + 1, "an abort's text", (void **)&arrival->control) != SHOAL_OK)
+        return NULL;
+    arrival->kind = ARRIVAL_CONTROL;
+    return arrival->control;
+}
+
+void failure_received(struct comm_engine *engine, int peer, const struct wire *wire,
+                      unsigned char *payload, uint64_t payload_bytes)
+{
+    struct comm_group *group = comm_engine_find_group(engine, wire->context);
+    if (group && group->rank_of[peer] >= 0) {
+        uint32_t status;
+        memcpy(&status, payload, 4);
+        payload[payload_bytes] = '\0';
+        comm_group_break(group, (enum shoal_status)status, "%s", (const char *)payload + 4);
+    }
+    base_free(payload);
+}
+
+/* ---- peers that are gone
+ * --------------------------------------------------------------------------------------- */
+
+void comm_engine_peer_lost(struct comm_engine *engine, int peer, enum shoal_status why,
+                           const char *text)
+{
+    struct comm_peer *gone = &engine->peers[peer];
+    if (gone->lost || gone->left)
+        return;
+    gone->lost = true;
+    gone->why = why;
+    snprintf(gone->why_text, sizeof(gone->why_text), "%s", text);
+    engine->events++;
+    drop_controls(engine, peer);
+    for (struct comm_group *group = engine->groups; group; group = group->next_in_engine) {
+        int rank = group->rank_of[peer];
+        char who[160];
+        if (rank < 0)
+            continue;
+        comm_rank_text(group, rank, who, sizeof(who));
+        if (group->first_task)
+            comm_group_break(group, why,
+                             "%s of group '%s' is lost during operation #%" PRIu64 ": %s", who,
+                             group->name, group->first_task->sequence, text);
+        else
+            comm_group_break(group, why, "%s of group '%s' is lost: %s", who, group->name, text);
+    }
+}
+
+static void break_by_leaving(struct comm_group *group, const struct comm_task *task, int rank)
+{
+    char who[160], what[128];
+    comm_group_break(group, SHOAL_ERR_PEER_LOST,
+                     "%s left group '%s' in good order, but %s #%" PRIu64 " needs it",
+                     comm_rank_text(group, rank, who, sizeof(who)), group->name,
+                     comm_signature_text(&task->signature, what, sizeof(what)), task->sequence);
+}
+
+void failure_peer_left(struct comm_engine *engine, int peer)
+{
+    engine->peers[peer].left = true;
+    engine->any_left = true;
+    engine->next_look_ns = 0;
+    engine->events++;
+}
+
+/* A task that waits for a rank which has left waits in vain: all that the rank sent before has
+ * come. A receive from any source waits in vain when all have left. */
+static void look_at_left(struct comm_engine *engine, struct comm_task *task)
+{
+    struct comm_group *group = task->group;
+    bool *late = NULL;
+    int gone = -1, here = 0;
+    if (BASE_NEW_ARRAY(&late, group->size, "a list of ranks") != SHOAL_OK)
+        return;
+    task->class->late(task, late);
+    for (int i = 0; i < group->size; i++) {
+        if (late[i] && engine->peers[group->members[i]].left)
+            gone = i;
+        else if (late[i])
+            here++;
+    }
+    base_free(late);
+    bool any_source = task->call.kind == COLL_RECV && task->call.root == SHOAL_ANY_SOURCE;
+    if (gone >= 0 && (!any_source || here == 0))
+        break_by_leaving(group, task, gone);
+}
+
+/* ---- looking
+ * ------------------------------------------------------------------------------------------------
+ */
+
+static void look_at_task(struct comm_engine *engine, struct comm_task *task, int64_t now_ns)
+{
+    if (engine->any_left)
+        look_at_left(engine, task);
+    if (task->deadline_ns == BASE_NO_DEADLINE)
+        return;
+    if (now_ns >= task->deadline_ns)
+        break_by_timeout(engine, task);
+    else if (task->asked_ns == 0 && now_ns >= task->deadline_ns - ask_early_ns(task))
+        ask_members(engine, task, now_ns);
+}
+
+void failure_look_at_tasks(struct comm_engine *engine, int64_t now_ns)
+{
+    for (struct comm_group *group = engine->groups; group; group = group->next_in_engine)
+        for (struct comm_task *task = group->first_task; task; task = task->next)
+            if (!comm_group_broken(group))
+                look_at_task(engine, task, now_ns);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * group.h: a group of ranks, and how it breaks.
+ *
+ * Life: made by world.c (the root group) or group.c (split, subset) -> works -> broken (first cause
+ * wins, sticky) -> freed. Only `failure` may be written by several threads; everything that the
+ * engine keeps for a group is touched by whoever holds the world's token.
+ */
+#ifndef SHOAL_COMM_GROUP_H
+#define SHOAL_COMM_GROUP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "comm/call.h"
+
+#define COMM_HISTORY 64 /* operations whose signature a group remembers, for messages */
+
+struct comm_world;
+struct comm_engine;
+struct comm_request;
+struct comm_plan;
+struct local_group;
+
+/* Why a group is broken. state: 0 works, 1 being written, 2 broken. */
+struct comm_failure {
+    atomic_int state;
+    enum shoal_status status;
+    char text[BASE_ERROR_TEXT_BYTES];
+};
+
+struct comm_group {
+    struct comm_world *world; /* NULL in engine tests */
+    struct comm_engine *engine;
+    char name[64];
+    uint64_t context; /* the same on all members, unlike any other group of the world */
+    int rank, size;
+    int *members; /* [size] world rank of each group rank */
+    int *rank_of; /* [world size] group rank of each world rank, -1: not in it */
+    int *host_of; /* [size] host index within the group, numbered by first rank */
+    int host_count, local_rank, local_size;
+    atomic_llong timeout_ms;
+    bool reproducible, is_root;
+
+    struct comm_failure failure;
+
+    /* Submission: `door` is held while a sequence number is taken, and by a blocking operation
+     * while it runs on its caller's thread. */
+    atomic_int door;
+    uint64_t sequence;                  /* of the last collective started, from 1 */
+    uint64_t send_sequence;             /* of point to point */
+    atomic_int pending;                 /* requests not done */
+    uint64_t split_number;              /* splits so far */
+    struct comm_request *idle_requests; /* under the door */
+
+    /* The engine's (under the token). */
+    struct comm_group *next_in_engine;
+    struct comm_task *first_task, *last_task; /* active, oldest first */
+    struct comm_send *posted_receives, *self_sends;
+    bool announced;   /* members were told that it broke */
+    uint64_t started; /* last collective started, and the signatures of the last ones */
+    struct comm_signature history[COMM_HISTORY];
+
+    struct comm_plan *plans; /* cache, most recently used first */
+    int plan_count;
+
+    struct local_group *local; /* same-host path; NULL if hosts differ or it is off */
+    void (*local_free)(struct local_group *local);
+    void (*local_fail)(struct local_group *local); /* tells peers in shared memory */
+};
+
+/* Fills what follows from members: rank_of, host_of (from world_host_of[world rank]), local ranks.
+ * members is copied. For world.c, group.c and tests. */
+enum shoal_status comm_group_make(int world_rank, int world_size, const int *world_host_of,
+                                  const int *members, int size, const char *name, uint64_t context,
+                                  struct comm_group **out);
+/* Frees what comm_group_make took. */
+void comm_group_dispose(struct comm_group *group);
+
+/* Breaks the group: the first cause stays. True if this call was the first. Any thread. */
+bool comm_group_break(struct comm_group *group, enum shoal_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static inline bool comm_group_broken(const struct comm_group *group)
+{
+    return atomic_load_explicit(&group->failure.state, memory_order_acquire) != 0;
+}
+/* SHOAL_OK, or the cause with its text as this thread's error. Waits out a writer. */
+enum shoal_status comm_group_health(struct comm_group *group);
+
+/* "rank 3 (host b)" of a group rank, in a buffer of the caller. */
+const char *comm_rank_text(const struct comm_group *group, int rank, char *text, size_t text_bytes);
+/* "0, 3-5 and 9" from flags[count]; at most a few, then "… and 12 more". */
+const char *comm_ranks_text(const struct comm_group *group, const bool *flags, char *text,
+                            size_t text_bytes);
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan.c: indexes over a schedule, and the group's cache of plans. */
+#include "comm/plan.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/group.h"
+#include "comm/run.h"
+
+static uint32_t hash_text(const char *text, uint64_t number)
+{
+    uint32_t hash = 2166136261u;
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 16777619u;
+    for (int i = 0; i < 8; i++)
+        hash = (hash ^ (uint32_t)(number >> (8 * i) & 255)) * 16777619u;
+    return hash;
+}
+
+/* Lists the steps of one kind by peer: first[peer] … first[peer+1]-1 in `list`, message k at first
+ * + k. */
+static enum shoal_status index_messages(const struct schedule *schedule, enum step_kind kind,
+                                        int size, uint32_t **first, uint32_t **list)
+{
+    TRY(BASE_NEW_ARRAY(first, size + 1, "a plan's message index"));
+    uint32_t total = 0;
+    for (uint32_t i = 0; i < schedule->step_count; i++)
+        if (schedule->steps[i].kind == kind) {
+            (*first)[schedule->steps[i].peer + 1]++;
+            total++;
+        }
+    for (int peer = 0; peer < size; peer++)
+        (*first)[peer + 1] += (*first)[peer];
+    TRY(BASE_NEW_ARRAY(list, total + 1, "a plan's message list"));
+    for (uint32_t i = 0; i < schedule->step_count; i++) {
+        const struct schedule_step *step = &schedule->steps[i];
+        if (step->kind == kind)
+            (*list)[(*first)[step->peer] + step->message] = i;
+    }
+    return SHOAL_OK;
+}
+
+static enum shoal_status index_ready(struct comm_plan *plan)
+{
+    const struct schedule *schedule = plan->schedule;
+    TRY(BASE_NEW_ARRAY(&plan->ready_first, schedule->step_count + 1, "a plan's first steps"));
+    for (uint32_t i = 0; i < schedule->step_count; i++)
+        if (schedule->steps[i].wait_count == 0)
+            plan->ready_first[plan->ready_count++] = i;
+    return SHOAL_OK;
+}
+
+static enum shoal_status index_all(struct comm_plan *plan, int size)
+{
+    TRY(index_messages(plan->schedule, STEP_SEND, size, &plan->send_first, &plan->send_steps));
+    TRY(index_messages(plan->schedule, STEP_RECV, size, &plan->recv_first, &plan->recv_steps));
+    return index_ready(plan);
+}
+
+enum shoal_status comm_plan_create(const struct coll_shape *shape, enum shoal_dtype dtype,
+                                   struct schedule *schedule, struct comm_plan **out)
+{
+    struct comm_plan *plan = NULL;
+    enum shoal_status status = BASE_NEW(&plan, "a plan");
+    if (status != SHOAL_OK) {
+        schedule_free(schedule);
+        return status;
+    }
+    plan->kind = shape->kind;
+    plan->count = shape->count;
+    plan->elem_bytes = shape->elem_bytes;
+    plan->dtype = dtype;
+    plan->root = shape->root;
+    plan->in_place = shape->in_place;
+    plan->is_v = shape->counts != NULL;
+    plan->schedule = schedule;
+    plan->scratch_bytes = schedule->scratch_count * shape->elem_bytes;
+    plan->hash = hash_text(schedule->algorithm, shape->segment_count);
+    status = index_all(plan, shape->size);
+    if (status != SHOAL_OK) {
+        comm_plan_free(plan);
+        return status;
+    }
+    *out = plan;
+    return SHOAL_OK;
+}
+
+void comm_plan_free(struct comm_plan *plan)
+{
+    if (!plan)
+        return;
+    BASE_ASSERT(plan->running == 0);
+    comm_run_free_idle(plan);
+    schedule_free(plan->schedule);
+    base_free(plan->send_first);
+    base_free(plan->send_steps);
+    base_free(plan->recv_first);
+    base_free(plan->recv_steps);
+    base_free(plan->ready_first);
+    base_free(plan);
+}
+
+static bool plan_fits(const struct comm_plan *plan, const struct comm_call *call)
+{
+    return plan->kind == call->kind && plan->count == call->count && plan->dtype == call->dtype &&
+           plan->root == call->root && plan->in_place == call->in_place;
+}
+
+struct comm_plan *comm_plan_find(struct comm_group *group, const struct comm_call *call)
+{
+    if (call->counts)
+        return NULL;
+    for (struct comm_plan **at = &group->plans; *at; at = &(*at)->next) {
+        struct comm_plan *plan = *at;
+        if (!plan_fits(plan, call))
+            continue;
+        *at = plan->next;
+        plan->next = group->plans;
+        group->plans = plan;
+        return plan;
+    }
+    return NULL;
+}
+
+/* The least recently used plan that is not running leaves. */
+static void drop_oldest(struct comm_group *group)
+{
+    struct comm_plan **oldest = NULL;
+    for (struct comm_plan **at = &group->plans; *at; at = &(*at)->next)
+        if ((*at)->running == 0)
+            oldest = at;
+    if (!oldest)
+        return;
+    struct comm_plan *plan = *oldest;
+    *oldest = plan->next;
+    group->plan_count--;
+    comm_plan_free(plan);
+}
+
+void comm_plan_keep(struct comm_group *group, struct comm_plan *plan)
+{
+    if (group->plan_count >= COMM_PLANS_MAX)
+        drop_oldest(group);
+    plan->next = group->plans;
+    group->plans = plan;
+    group->plan_count++;
+}

@@ -1,0 +1,602 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run.c: executes a schedule.
+ *
+ * Steps that wait for nothing are queued; each step that is done releases those that waited for it.
+ * A receive that becomes ready first looks among the early frames, then grants (if its payload is
+ * larger than eager); a send goes out when its payload is eager and the window is open, or when it
+ * was granted; reduce and copy run at once on this thread, with the data still in cache.
+ */
+#include "comm/run.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "kernel/kernel.h"
+
+#define EARLY_DATA_MASK  (1u << WIRE_DATA | 1u << WIRE_OFFER)
+#define EARLY_GRANT_MASK (1u << WIRE_GRANT)
+
+static void drain_queue(struct comm_engine *engine, struct comm_run *run);
+
+static const struct schedule_step *step_of(const struct comm_run *run, uint32_t step)
+{
+    return &run->plan->schedule->steps[step];
+}
+
+static void *span_address(const struct comm_run *run, const struct schedule_span *span)
+{
+    return run->bases[span->buffer] + span->offset * run->plan->elem_bytes;
+}
+
+static uint64_t span_bytes(const struct comm_run *run, const struct schedule_span *span)
+{
+    return span->count * run->plan->elem_bytes;
+}
+
+static int world_peer(const struct comm_run *run, uint32_t step)
+{
+    return run->task.group->members[step_of(run, step)->peer];
+}
+
+static struct wire wire_of(const struct comm_run *run, uint32_t step, enum wire_type type)
+{
+    const struct comm_signature *signature = &run->task.signature;
+    struct wire wire = {.type = (uint8_t)type,
+                        .kind = signature->kind,
+                        .dtype = signature->dtype,
+                        .op = signature->op,
+                        .root = signature->root,
+                        .context = run->task.group->context,
+                        .sequence = run->task.sequence,
+                        .count = signature->count,
+                        .message = step_of(run, step)->message,
+                        .plan = run->plan->hash};
+    return wire;
+}
+
+static void post_step(struct comm_engine *engine, struct comm_run *run, uint32_t step,
+                      const struct wire *wire, const void *payload, uint64_t payload_bytes)
+{
+    BASE_ASSERT(!run->busy[step]);
+    run->busy[step] = true;
+    run->frames_out++;
+    struct net_frame *frame = &run->frames[step];
+    frame->owner = run;
+    engine_post(engine, world_peer(run, step), frame, wire, payload, payload_bytes);
+}
+
+static void complete_step(struct comm_engine *engine, struct comm_run *run, uint32_t step)
+{
+    BASE_ASSERT(run->state[step] != STEP_DONE);
+    run->state[step] = STEP_DONE;
+    run->steps_left--;
+    engine->events++;
+    const struct schedule *schedule = run->plan->schedule;
+    const struct schedule_step *done = &schedule->steps[step];
+    for (uint32_t i = 0; i < done->after_count; i++) {
+        uint32_t next = schedule->edges[done->after_first + i];
+        if (--run->wait_left[next] == 0)
+            run->queue[run->queue_tail++] = next;
+    }
+}
+
+/* ---- send steps
+ * ---------------------------------------------------------------------------------- */
+
+static void send_data(struct comm_engine *engine, struct comm_run *run, uint32_t step, bool granted)
+{
+    const struct schedule_step *send = step_of(run, step);
+    struct wire wire = wire_of(run, step, WIRE_DATA);
+    wire.granted = granted;
+    if (!granted)
+        engine->peers[world_peer(run, step)].eager_sent[WIRE_CLASS_COLLECTIVE]++;
+    run->state[step] = STEP_MOVING;
+    post_step(engine, run, step, &wire, span_address(run, &send->at), span_bytes(run, &send->at));
+}
+
+static void start_send(struct comm_engine *engine, struct comm_run *run, uint32_t step)
+{
+    const struct schedule_step *send = step_of(run, step);
+    int peer = world_peer(run, step);
+    bool eager = span_bytes(run, &send->at) <= engine->options.eager_bytes;
+    if (eager && engine_window_open(engine, peer, WIRE_CLASS_COLLECTIVE)) {
+        send_data(engine, run, step, false);
+        return;
+    }
+    if (!run->granted[step] && engine->early_count > 0) {
+        struct comm_early *grant = early_find(engine, run->task.group->context, run->task.sequence,
+                                              peer, send->message, EARLY_GRANT_MASK);
+        if (grant) {
+            early_give_back(engine, grant);
+            run->granted[step] = true;
+        }
+    }
+    if (run->granted[step]) {
+        send_data(engine, run, step, true);
+        return;
+    }
+    run->state[step] = STEP_POSTED;
+    if (eager) {
+        struct wire wire = wire_of(run, step, WIRE_OFFER);
+        post_step(engine, run, step, &wire, NULL, 0);
+    }
+}
+
+/* ---- receive steps
+ * --------------------------------------------------------------------------------- */
+
+static void send_grant(struct comm_engine *engine, struct comm_run *run, uint32_t step)
+{
+    if (run->granted[step])
+        return;
+    run->granted[step] = true;
+    struct wire wire = wire_of(run, step, WIRE_GRANT);
+    post_step(engine, run, step, &wire, NULL, 0);
+}
+
+/* An early payload that is complete goes to its place. */
+static void take_early(struct comm_engine *engine, struct comm_run *run, uint32_t step,
+                       struct comm_early *early)
+{
+    const struct schedule_step *receive = step_of(run, step);
+    if (early->payload_bytes > 0)
+        memcpy(span_address(run, &receive->at), early->slot, early->payload_bytes);
+    if (early->has_slot)
+        engine_consumed(engine, early->peer, WIRE_CLASS_COLLECTIVE);
+    early_give_back(engine, early);
+    complete_step(engine, run, step);
+}
+
+static bool length_fits(struct comm_run *run, uint32_t step, uint64_t payload_bytes)
+{
+    const struct schedule_step *receive = step_of(run, step);
+    uint64_t expected = span_bytes(run, &receive->at);
+    if (payload_bytes == expected)
+        return true;
+    char mine[128];
+    comm_group_break(run->task.group, SHOAL_ERR_MISMATCH,
+                     "%s #%llu on group '%s': rank %d sends %llu bytes where rank %d expects %llu; "
+                     "the ranks' counts disagree",
+                     comm_signature_text(&run->task.signature, mine, sizeof(mine)),
+                     (unsigned long long)run->task.sequence, run->task.group->name, receive->peer,
+                     (unsigned long long)payload_bytes, run->task.group->rank,
+                     (unsigned long long)expected);
+    return false;
+}
+
+static void start_recv(struct comm_engine *engine, struct comm_run *run, uint32_t step)
+{
+    const struct schedule_step *receive = step_of(run, step);
+    run->state[step] = STEP_POSTED;
+    struct comm_early *early = NULL;
+    if (engine->early_count > 0)
+        early = early_find(engine, run->task.group->context, run->task.sequence,
+                           world_peer(run, step), receive->message, EARLY_DATA_MASK);
+    if (early && early->wire.type == WIRE_DATA) {
+        if (!length_fits(run, step, early->payload_bytes)) {
+            early_file(engine, early);
+        } else if (early->complete) {
+            take_early(engine, run, step, early);
+        } else {
+            early->claimed_run = run;
+            early->claimed_step = step;
+            run->state[step] = STEP_MOVING;
+        }
+        return;
+    }
+    if (early)
+        early_give_back(engine, early);
+    if (early || span_bytes(run, &receive->at) > engine->options.eager_bytes)
+        send_grant(engine, run, step);
+}
+
+/* ---- local steps
+ * ------------------------------------------------------------------------------------ */
+
+#define REDUCE_SOURCES_MAX 1024 /* the most ranks that one reduce may join */
+
+static void start_reduce(struct comm_run *run, const struct schedule_step *step)
+{
+    const void *inputs[REDUCE_SOURCES_MAX];
+    BASE_ASSERT(step->source_count <= REDUCE_SOURCES_MAX);
+    for (uint32_t i = 0; i < step->source_count; i++)
+        inputs[i] = span_address(run, &run->plan->schedule->sources[step->source_first + i]);
+    const struct comm_call *call = &run->task.call;
+    struct kernel_reduce how = {.dtype = call->dtype, .op = call->op};
+    if (step->final && call->op == SHOAL_AVG)
+        how.divisor = (uint32_t)run->task.group->size;
+    kernel_reduce(&how, span_address(run, &step->at), inputs, (int)step->source_count,
+                  step->at.count);
+}
+
+static void start_copy(struct comm_run *run, const struct schedule_step *step)
+{
+    const struct schedule_span *from = &run->plan->schedule->sources[step->source_first];
+    void *out = span_address(run, &step->at);
+    const void *in = span_address(run, from);
+    const struct comm_call *call = &run->task.call;
+    if (step->final && call->op == SHOAL_AVG)
+        kernel_divide(call->dtype, out, in, (uint32_t)run->task.group->size, step->at.count);
+    else if (out != in)
+        memmove(out, in, span_bytes(run, &step->at));
+}
+
+static void start_step(struct comm_engine *engine, struct comm_run *run, uint32_t index)
+{
+    const struct schedule_step *step = step_of(run, index);
+    switch (step->kind) {
+    case STEP_SEND: start_send(engine, run, index); return;
+    case STEP_RECV: start_recv(engine, run, index); return;
+    case STEP_REDUCE: start_reduce(run, step); break;
+    case STEP_COPY: start_copy(run, step); break;
+    }
+    complete_step(engine, run, index);
+}
+
+/* ---- life of a run
+ * --------------------------------------------------------------------------------- */
+
+static void run_release(struct comm_run *run)
+{
+    struct comm_plan *plan = run->plan;
+    run->next_idle = plan->idle;
+    plan->idle = run;
+    plan->running--;
+    if (plan->is_v && plan->running == 0)
+        comm_plan_free(plan);
+}
+
+/* Ends the run when nothing of it is left. */
+static void finish_if_done(struct comm_engine *engine, struct comm_run *run)
+{
+    if (run->steps_left > 0 || run->frames_out > 0 || run->starting)
+        return;
+    engine_task_end(engine, &run->task, SHOAL_OK);
+    run_release(run);
+}
+
+static void drain_queue(struct comm_engine *engine, struct comm_run *run)
+{
+    if (run->starting)
+        return;
+    run->starting = true;
+    while (run->queue_head < run->queue_tail && !comm_group_broken(run->task.group))
+        start_step(engine, run, run->queue[run->queue_head++]);
+    run->starting = false;
+    if (!comm_group_broken(run->task.group))
+        finish_if_done(engine, run);
+}
+
+static void run_cancel(struct comm_task *task)
+{
+    struct comm_run *run = task->owner_run;
+    struct comm_engine *engine = task->group->engine;
+    const struct schedule *schedule = run->plan->schedule;
+    for (uint32_t i = 0; i < schedule->step_count; i++) {
+        if (schedule->steps[i].kind != STEP_SEND && schedule->steps[i].kind != STEP_RECV)
+            continue;
+        int peer = world_peer(run, i);
+        if (run->busy[i]) {
+            struct net_endpoint *endpoint = engine->peers[peer].endpoint;
+            engine_withdraw(engine, endpoint, peer, &run->frames[i]);
+            run->busy[i] = false;
+        }
+        struct comm_arrival *arrival = &engine->peers[peer].arrival;
+        if (arrival->kind == ARRIVAL_STEP && arrival->run == run) {
+            engine_divert(engine, peer);
+        } else if (arrival->kind == ARRIVAL_EARLY && arrival->early->claimed_run == run) {
+            early_give_back(engine, arrival->early);
+            engine_divert(engine, peer);
+        }
+    }
+    run->frames_out = 0;
+    run_release(run);
+}
+
+static void run_late(struct comm_task *task, bool *late)
+{
+    struct comm_run *run = task->owner_run;
+    const struct schedule *schedule = run->plan->schedule;
+    for (uint32_t i = 0; i < schedule->step_count; i++) {
+        const struct schedule_step *step = &schedule->steps[i];
+        bool waits = run->state[i] == STEP_POSTED || run->state[i] == STEP_MOVING;
+        if (waits && (step->kind == STEP_SEND || step->kind == STEP_RECV))
+            late[step->peer] = true;
+    }
+}
+
+static const struct comm_task_class run_class = {"schedule", NULL, run_cancel, run_late};
+
+static enum shoal_status take_arrays(struct comm_run *run, const struct comm_plan *plan)
+{
+    uint32_t steps = plan->schedule->step_count;
+    TRY(BASE_NEW_ARRAY(&run->wait_left, steps + 1, "a run's counters"));
+    TRY(BASE_NEW_ARRAY(&run->state, steps + 1, "a run's states"));
+    TRY(BASE_NEW_ARRAY(&run->granted, steps + 1, "a run's grants"));
+    TRY(BASE_NEW_ARRAY(&run->busy, steps + 1, "a run's marks"));
+    TRY(BASE_NEW_ARRAY(&run->frames, steps + 1, "a run's frames"));
+    TRY(BASE_NEW_ARRAY(&run->queue, steps + 1, "a run's queue"));
+    return base_alloc(plan->scratch_bytes, "a run's scratch", (void **)&run->scratch);
+}
+
+static void run_free(struct comm_run *run)
+{
+    base_free(run->wait_left);
+    base_free(run->state);
+    base_free(run->granted);
+    base_free(run->busy);
+    base_free(run->frames);
+    base_free(run->queue);
+    base_free(run->scratch);
+    base_free(run->scaled);
+    base_free(run);
+}
+
+void comm_run_free_idle(struct comm_plan *plan)
+{
+    while (plan->idle) {
+        struct comm_run *run = plan->idle;
+        plan->idle = run->next_idle;
+        run_free(run);
+    }
+}
+
+static enum shoal_status run_take(struct comm_plan *plan, struct comm_run **out)
+{
+    struct comm_run *run = plan->idle;
+    if (run) {
+        plan->idle = run->next_idle;
+    } else {
+        TRY(BASE_NEW(&run, "a run"));
+        enum shoal_status status = take_arrays(run, plan);
+        if (status != SHOAL_OK) {
+            run_free(run);
+            return status;
+        }
+        run->owner = OWNER_RUN;
+        run->plan = plan;
+    }
+    *out = run;
+    return SHOAL_OK;
+}
+
+/* PREMUL_SUM: every rank scales its own input first. */
+static enum shoal_status scale_input(struct comm_run *run, const struct comm_call *call)
+{
+    const struct comm_group *group = run->task.group;
+    uint64_t count = comm_call_in_count(call, group->rank, group->size);
+    uint64_t bytes = count * run->plan->elem_bytes;
+    if (bytes > run->scaled_bytes) {
+        base_free(run->scaled);
+        run->scaled = NULL;
+        run->scaled_bytes = 0;
+        TRY(base_alloc(bytes, "the scaled input of premul_sum", (void **)&run->scaled));
+        run->scaled_bytes = bytes;
+    }
+    kernel_scale(call->dtype, run->scaled, call->in, call->factor, count);
+    run->bases[BUFFER_INPUT] = run->scaled;
+    return SHOAL_OK;
+}
+
+static void reset(struct comm_run *run)
+{
+    const struct schedule *schedule = run->plan->schedule;
+    for (uint32_t i = 0; i < schedule->step_count; i++)
+        run->wait_left[i] = schedule->steps[i].wait_count;
+    memset(run->state, STEP_WAITING, schedule->step_count);
+    memset(run->granted, 0, schedule->step_count);
+    memset(run->busy, 0, schedule->step_count);
+    run->steps_left = schedule->step_count;
+    run->frames_out = 0;
+    run->queue_head = 0;
+    run->queue_tail = run->plan->ready_count;
+    memcpy(run->queue, run->plan->ready_first, sizeof(uint32_t) * run->plan->ready_count);
+}
+
+/* Early frames of this operation must have been meant for this operation. */
+static void check_early(struct comm_engine *engine, struct comm_run *run)
+{
+    struct comm_group *group = run->task.group;
+    struct comm_early *early = NULL;
+    while ((early = early_look(engine, group->context, run->task.sequence, early))) {
+        struct comm_signature theirs = engine_signature(&early->wire);
+        if (!comm_signature_equal(&theirs, &run->task.signature) ||
+            early->wire.plan != run->plan->hash)
+            engine_mismatch(group, run->task.sequence, &run->task.signature,
+                            group->rank_of[early->peer], &theirs);
+    }
+}
+
+enum shoal_status comm_engine_start_plan(struct comm_engine *engine, struct comm_group *group,
+                                         struct comm_plan *plan, const struct comm_call *call,
+                                         uint64_t sequence, int64_t deadline_ns,
+                                         void (*done)(struct comm_task *, enum shoal_status),
+                                         void *owner)
+{
+    struct comm_run *run = NULL;
+    TRY(run_take(plan, &run));
+    plan->running++;
+    run->task = (struct comm_task){.class = &run_class,
+                                   .group = group,
+                                   .call = *call,
+                                   .signature = comm_signature_of(call, group->size),
+                                   .sequence = sequence,
+                                   .deadline_ns = deadline_ns,
+                                   .done = done,
+                                   .owner = owner,
+                                   .owner_run = run};
+    run->bases[BUFFER_INPUT] = (unsigned char *)call->in;
+    run->bases[BUFFER_OUTPUT] = call->out;
+    run->bases[BUFFER_SCRATCH] = run->scratch;
+    enum shoal_status status = call->has_factor ? scale_input(run, call) : SHOAL_OK;
+    if (status != SHOAL_OK) {
+        run_release(run);
+        return status;
+    }
+    reset(run);
+    engine_task_begin(engine, &run->task);
+    if (engine->early_count > 0)
+        check_early(engine, run);
+    drain_queue(engine, run);
+    return SHOAL_OK;
+}
+
+/* ---- frames
+ * ------------------------------------------------------------------------------------------ */
+
+static struct comm_run *active_run(struct comm_group *group, uint64_t sequence)
+{
+    for (struct comm_task *task = group->first_task; task; task = task->next)
+        if (task->class == &run_class && task->sequence == sequence)
+            return task->owner_run;
+    return NULL;
+}
+
+/* The active run that a frame belongs to; NULL if it came early (*early) or the group broke. */
+static struct comm_run *run_for(struct comm_group *group, int peer, const struct wire *wire,
+                                bool *early)
+{
+    *early = group == NULL || wire->sequence > group->started;
+    if (*early)
+        return NULL;
+    struct comm_signature theirs = engine_signature(wire);
+    int rank = group->rank_of[peer];
+    struct comm_run *run = active_run(group, wire->sequence);
+    const struct comm_signature *mine =
+        run ? &run->task.signature : &group->history[wire->sequence % COMM_HISTORY];
+    if (run && comm_signature_equal(&theirs, mine) && wire->plan == run->plan->hash)
+        return run;
+    engine_mismatch(group, wire->sequence, mine, rank, &theirs);
+    return NULL;
+}
+
+static void *file_early(struct comm_engine *engine, struct comm_group *group, int peer,
+                        const struct wire *wire, uint64_t payload_bytes)
+{
+    struct comm_early *early = NULL;
+    if (payload_bytes <= engine->options.eager_bytes)
+        early = early_take(engine, payload_bytes > 0);
+    if (!early) {
+        if (group)
+            comm_group_break(group, SHOAL_ERR_LIMIT,
+                             "rank %d is too far ahead on group '%s', or memory ran out: an early "
+                             "message of %llu bytes has no place",
+                             group->rank_of[peer], group->name, (unsigned long long)payload_bytes);
+        return NULL;
+    }
+    early->wire = *wire;
+    early->peer = peer;
+    early->payload_bytes = payload_bytes;
+    early->has_slot = wire->type == WIRE_DATA && !wire->granted;
+    early->complete = payload_bytes == 0;
+    early_file(engine, early);
+    if (payload_bytes > 0) {
+        struct comm_arrival *arrival = &engine->peers[peer].arrival;
+        arrival->kind = ARRIVAL_EARLY;
+        arrival->early = early;
+    }
+    return early->slot;
+}
+
+static bool step_for(struct comm_run *run, int rank, const uint32_t *first, const uint32_t *list,
+                     uint32_t message, uint32_t *step)
+{
+    if (first[rank] + message >= first[rank + 1]) {
+        comm_group_break(run->task.group, SHOAL_ERR_MISMATCH,
+                         "operation #%llu on group '%s': rank %d takes part in another way than "
+                         "rank %d expects (message %u)",
+                         (unsigned long long)run->task.sequence, run->task.group->name, rank,
+                         run->task.group->rank, message);
+        return false;
+    }
+    *step = list[first[rank] + message];
+    return true;
+}
+
+void *run_arriving(struct comm_engine *engine, struct comm_group *group, int peer,
+                   const struct wire *wire, uint64_t payload_bytes)
+{
+    bool early;
+    struct comm_run *run = run_for(group, peer, wire, &early);
+    if (early)
+        return file_early(engine, group, peer, wire, payload_bytes);
+    uint32_t step;
+    if (!run || !step_for(run, group->rank_of[peer], run->plan->recv_first, run->plan->recv_steps,
+                          wire->message, &step))
+        return NULL;
+    if (run->state[step] == STEP_WAITING)
+        return file_early(engine, group, peer, wire, payload_bytes);
+    if (!length_fits(run, step, payload_bytes) || run->state[step] != STEP_POSTED)
+        return NULL;
+    run->state[step] = STEP_MOVING;
+    if (!wire->granted)
+        engine_consumed(engine, peer, WIRE_CLASS_COLLECTIVE);
+    struct comm_arrival *arrival = &engine->peers[peer].arrival;
+    arrival->kind = ARRIVAL_STEP;
+    arrival->run = run;
+    arrival->step = step;
+    return span_address(run, &step_of(run, step)->at);
+}
+
+void run_received_step(struct comm_engine *engine, struct comm_run *run, uint32_t step)
+{
+    complete_step(engine, run, step);
+    drain_queue(engine, run);
+}
+
+void run_received_early(struct comm_engine *engine, struct comm_early *early)
+{
+    early->complete = true;
+    struct comm_run *run = early->claimed_run;
+    if (!run)
+        return;
+    take_early(engine, run, early->claimed_step, early);
+    drain_queue(engine, run);
+}
+
+void run_control(struct comm_engine *engine, struct comm_group *group, int peer,
+                 const struct wire *wire)
+{
+    bool early;
+    struct comm_run *run = run_for(group, peer, wire, &early);
+    if (early) {
+        file_early(engine, group, peer, wire, 0);
+        return;
+    }
+    if (!run)
+        return;
+    uint32_t step;
+    int rank = group->rank_of[peer];
+    bool grant = wire->type == WIRE_GRANT;
+    const uint32_t *first = grant ? run->plan->send_first : run->plan->recv_first;
+    const uint32_t *list = grant ? run->plan->send_steps : run->plan->recv_steps;
+    if (!step_for(run, rank, first, list, wire->message, &step))
+        return;
+    if (grant) {
+        run->granted[step] = true;
+        if (run->state[step] == STEP_POSTED && !run->busy[step])
+            send_data(engine, run, step, true);
+    } else if (run->state[step] == STEP_POSTED) {
+        send_grant(engine, run, step);
+    } else if (run->state[step] == STEP_WAITING) {
+        file_early(engine, group, peer, wire, 0);
+    }
+}
+
+void run_sent(struct comm_engine *engine, struct net_frame *frame)
+{
+    struct comm_run *run = frame->owner;
+    uint32_t step = (uint32_t)(frame - run->frames);
+    run->busy[step] = false;
+    run->frames_out--;
+    if (step_of(run, step)->kind == STEP_SEND) {
+        if (run->state[step] == STEP_MOVING)
+            complete_step(engine, run, step);
+        else if (run->granted[step]) /* the grant overtook the end of the offer */
+            send_data(engine, run, step, true);
+    }
+    if (!comm_group_broken(run->task.group))
+        drain_queue(engine, run);
+}
