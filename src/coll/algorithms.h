@@ -9,5 +9,14 @@ extern const struct coll_algorithm direct_allreduce, direct_reduce, direct_broad
     direct_allgather, direct_gather, direct_reduce_scatter, direct_scatter, direct_alltoall,
     direct_barrier;
 extern const struct coll_algorithm exchange_allreduce, exchange_reduce, exchange_broadcast;
+extern const struct coll_algorithm recursive_doubling_allreduce;
+extern const struct coll_algorithm halving_doubling_allreduce, halving_reduce_scatter;
+extern const struct coll_algorithm ring_allreduce, ring_reduce_scatter, ring_allgather;
+extern const struct coll_algorithm binomial_broadcast, binomial_reduce, binomial_gather,
+    binomial_scatter;
+extern const struct coll_algorithm bruck_allgather, bruck_alltoall;
+extern const struct coll_algorithm pairwise_alltoall, pairwise_reduce_scatter;
+extern const struct coll_algorithm dissemination_barrier;
+extern const struct coll_algorithm chain_broadcast;
 
 #endif

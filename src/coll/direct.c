@@ -18,6 +18,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "coll/algorithms.h"
+#include "coll/segments.h"
 #include "coll/team.h"
 
 /* The whole group as a team with its parts; `others`: without the root. */
@@ -172,8 +173,8 @@ static enum shoal_status emit_alltoall(const struct coll_shape *shape,
     for (int distance = 1; distance < shape->size; distance++) {
         int to = (shape->rank + distance) % shape->size;
         int from = (shape->rank + shape->size - distance) % shape->size;
-        send_segments(builder, to, part_at(input, crew.parts[to]), shape->segment_count);
-        recv_segments(builder, from, part_at(output, incoming[from]), shape->segment_count);
+        segments_send(builder, to, part_at(input, crew.parts[to]), shape->segment_count);
+        segments_recv(builder, from, part_at(output, incoming[from]), shape->segment_count);
     }
     schedule_copy(builder, part_at(output, incoming[shape->rank]),
                   part_at(input, crew.parts[shape->rank]));

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "coll/algorithms.h"
+#include "coll/segments.h"
 #include "coll/team.h"
 
 static enum shoal_status emit_allreduce(const struct coll_shape *shape,
@@ -22,8 +23,8 @@ static enum shoal_status emit_allreduce(const struct coll_shape *shape,
     for (int distance = 1; distance < size; distance++) {
         int to = (shape->rank + distance) % size, from = (shape->rank + size - distance) % size;
         sources[from] = schedule_scratch(builder, shape->count);
-        send_segments(builder, to, input, shape->segment_count);
-        recv_segments(builder, from, sources[from], shape->segment_count);
+        segments_send(builder, to, input, shape->segment_count);
+        segments_recv(builder, from, sources[from], shape->segment_count);
     }
     schedule_reduce(builder, span_of(BUFFER_OUTPUT, 0, shape->count), sources, size, true);
     base_free(sources);
@@ -56,11 +57,11 @@ static enum shoal_status emit_broadcast(const struct coll_shape *shape,
     struct schedule_span input = span_of(BUFFER_INPUT, 0, shape->count);
     struct schedule_span output = span_of(BUFFER_OUTPUT, 0, shape->count);
     if (shape->rank != shape->root) {
-        recv_segments(builder, shape->root, output, shape->segment_count);
+        segments_recv(builder, shape->root, output, shape->segment_count);
         return SHOAL_OK;
     }
     for (int distance = 1; distance < shape->size; distance++)
-        send_segments(builder, (shape->root + distance) % shape->size, input, shape->segment_count);
+        segments_send(builder, (shape->root + distance) % shape->size, input, shape->segment_count);
     schedule_copy(builder, output, input);
     return SHOAL_OK;
 }

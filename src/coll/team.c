@@ -13,6 +13,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "coll/segments.h"
 
 #define WINDOW_SLOTS 4
 
@@ -42,21 +43,6 @@ struct schedule_span part_at(struct schedule_span base, struct part part)
     return span_of(base.buffer, base.offset + part.offset, part.count);
 }
 
-/* Segment number `segment` of a span; its count is 0 behind the end. */
-static struct schedule_span cut(struct schedule_span span, uint64_t segment, uint64_t segment_count)
-{
-    uint64_t begin = segment * segment_count;
-    if (begin >= span.count)
-        return span_of(span.buffer, span.offset, 0);
-    uint64_t left = span.count - begin;
-    return span_of(span.buffer, span.offset + begin, left < segment_count ? left : segment_count);
-}
-
-static uint64_t segments_in(uint64_t count, uint64_t segment_count)
-{
-    return count / segment_count + (count % segment_count != 0);
-}
-
 static uint64_t segments_max(const struct part *parts, int part_count, uint64_t segment_count)
 {
     uint64_t longest = 0;
@@ -64,20 +50,6 @@ static uint64_t segments_max(const struct part *parts, int part_count, uint64_t 
         if (parts[i].count > longest)
             longest = parts[i].count;
     return segments_in(longest, segment_count);
-}
-
-void send_segments(struct schedule_builder *builder, int peer, struct schedule_span from,
-                   uint64_t segment_count)
-{
-    for (uint64_t segment = 0; segment * segment_count < from.count; segment++)
-        schedule_send(builder, peer, cut(from, segment, segment_count));
-}
-
-void recv_segments(struct schedule_builder *builder, int peer, struct schedule_span to,
-                   uint64_t segment_count)
-{
-    for (uint64_t segment = 0; segment * segment_count < to.count; segment++)
-        schedule_recv(builder, peer, cut(to, segment, segment_count));
 }
 
 /* The member `distance` places after (before) the caller. */
@@ -126,14 +98,14 @@ enum shoal_status team_reduce(struct schedule_builder *builder, const struct tea
         for (int distance = 1; distance < team->size; distance++) {
             int member = member_after(team, distance);
             schedule_send(builder, team->ranks[member],
-                          cut(part_at(from, parts[member]), segment, segment_count));
+                          segment_of(part_at(from, parts[member]), segment, segment_count));
         }
         if (segment * segment_count >= mine.count)
             continue;
         struct schedule_span slots =
             span_of(BUFFER_SCRATCH, scratch.offset + row_count * (segment % window), slot_count);
-        reduce_segment(builder, team, cut(part_at(from, mine), segment, segment_count),
-                       cut(to, segment, segment_count), slots, sources, final);
+        reduce_segment(builder, team, segment_of(part_at(from, mine), segment, segment_count),
+                       segment_of(to, segment, segment_count), slots, sources, final);
     }
     base_free(sources);
     return SHOAL_OK;
@@ -147,10 +119,10 @@ void team_share(struct schedule_builder *builder, const struct team *team, const
     for (uint64_t segment = 0; segment < segments; segment++) {
         for (int distance = 1; distance < team->size; distance++) {
             schedule_send(builder, team->ranks[member_after(team, distance)],
-                          cut(own, segment, segment_count));
+                          segment_of(own, segment, segment_count));
             int member = member_before(team, distance);
             schedule_recv(builder, team->ranks[member],
-                          cut(part_at(into, parts[member]), segment, segment_count));
+                          segment_of(part_at(into, parts[member]), segment, segment_count));
         }
     }
     schedule_copy(builder, part_at(into, parts[team->me]), own);
@@ -162,7 +134,7 @@ void team_collect(struct schedule_builder *builder, const struct team *team,
 {
     own.count = parts[team->me].count;
     if (team->me != root) {
-        send_segments(builder, team->ranks[root], own, segment_count);
+        segments_send(builder, team->ranks[root], own, segment_count);
         return;
     }
     uint64_t segments = segments_max(parts, team->size, segment_count);
@@ -170,7 +142,7 @@ void team_collect(struct schedule_builder *builder, const struct team *team,
         for (int distance = 1; distance < team->size; distance++) {
             int member = member_after(team, distance);
             schedule_recv(builder, team->ranks[member],
-                          cut(part_at(into, parts[member]), segment, segment_count));
+                          segment_of(part_at(into, parts[member]), segment, segment_count));
         }
     schedule_copy(builder, part_at(into, parts[team->me]), own);
 }
@@ -181,7 +153,7 @@ void team_deal(struct schedule_builder *builder, const struct team *team, const 
 {
     own.count = parts[team->me].count;
     if (team->me != root) {
-        recv_segments(builder, team->ranks[root], own, segment_count);
+        segments_recv(builder, team->ranks[root], own, segment_count);
         return;
     }
     uint64_t segments = segments_max(parts, team->size, segment_count);
@@ -189,7 +161,7 @@ void team_deal(struct schedule_builder *builder, const struct team *team, const 
         for (int distance = 1; distance < team->size; distance++) {
             int member = member_after(team, distance);
             schedule_send(builder, team->ranks[member],
-                          cut(part_at(from, parts[member]), segment, segment_count));
+                          segment_of(part_at(from, parts[member]), segment, segment_count));
         }
     schedule_copy(builder, own, part_at(from, parts[team->me]));
 }

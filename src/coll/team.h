@@ -34,12 +34,6 @@ void parts_of_blocks(const struct coll_shape *shape, struct part *parts);
 /* The span of a part that begins at `base`'s offset. */
 struct schedule_span part_at(struct schedule_span base, struct part part);
 
-/* Sends, receives a span cut in segments. */
-void send_segments(struct schedule_builder *builder, int peer, struct schedule_span from,
-                   uint64_t segment_count);
-void recv_segments(struct schedule_builder *builder, int peer, struct schedule_span to,
-                   uint64_t segment_count);
-
 /* Member i gets the sum of all members' part i, in the order of the team, in one reduce per
  * segment. `from`: where the caller's range begins; `to`: where its own part's sum goes. Scratch: a
  * window of segments per peer. */

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * choose.c: the one table of who wins when.
+ *
+ * The first row that matches wins, so read it from the top. It looks only at what all ranks share
+ * (never at the rank, in_place or alltoallv's counts), so all ranks choose alike.
+ *
+ * Why: a small message costs rounds, so everything goes in one round among few ranks and in log2 p
+ * rounds among many. A large one costs bytes on the slowest port: with several ranks on a host the
+ * sum is made there first; then the direct forms have the least bytes in the least rounds, until so
+ * many flows meet at each port that a ring's single neighbour is gentler.
+ *
+ * Above the table stand two promises. 16-bit floats are rounded once, so all inputs of an element
+ * meet in one reduce. With `reproducible` a floating-point sum has one tree whatever the size:
+ * again one reduce over all inputs in rank order, the tree that the same-host path uses too.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/options.h"
+#include "base/status.h"
+#include "coll/algorithms.h"
+
+#define KIB (UINT64_C(1) << 10)
+#define MIB (UINT64_C(1) << 20)
+#define ANY UINT64_MAX
+
+enum layout {
+    ALL,     /* any layout */
+    STACKED, /* several hosts, several ranks on some */
+};
+
+/* Sizes: `bytes` of what one rank ends or begins with: the whole buffer of allreduce, reduce and
+ * broadcast, all p blocks of the others. */
+struct row {
+    enum coll_kind kind;
+    enum layout layout;
+    int ranks_max;
+    uint64_t bytes_max;
+    const char *algorithm;
+};
+
+#define MANY INT32_MAX
+
+static const struct row table[] = {
+    /* kind               layout   ranks  bytes      algorithm */
+    {COLL_ALLREDUCE, ALL, 8, 8 * KIB, "exchange"},
+    {COLL_ALLREDUCE, ALL, MANY, 8 * KIB, "recursive_doubling"},
+    {COLL_ALLREDUCE, STACKED, MANY, ANY, "two_level"},
+    {COLL_ALLREDUCE, ALL, 32, ANY, "direct"},
+    {COLL_ALLREDUCE, ALL, MANY, 4 * MIB, "halving_doubling"},
+    {COLL_ALLREDUCE, ALL, MANY, ANY, "ring"},
+
+    {COLL_REDUCE, ALL, 8, 8 * KIB, "exchange"},
+    {COLL_REDUCE, ALL, MANY, 8 * KIB, "binomial"},
+    {COLL_REDUCE, STACKED, MANY, ANY, "two_level"},
+    {COLL_REDUCE, ALL, MANY, ANY, "direct"},
+
+    {COLL_BROADCAST, ALL, 8, 8 * KIB, "exchange"},
+    {COLL_BROADCAST, ALL, MANY, 32 * KIB, "binomial"},
+    {COLL_BROADCAST, STACKED, MANY, ANY, "two_level"},
+    {COLL_BROADCAST, ALL, 64, ANY, "direct"},
+    {COLL_BROADCAST, ALL, MANY, ANY, "chain"},
+
+    {COLL_ALLGATHER, ALL, 8, 64 * KIB, "direct"},
+    {COLL_ALLGATHER, ALL, MANY, 64 * KIB, "bruck"},
+    {COLL_ALLGATHER, STACKED, MANY, ANY, "two_level"},
+    {COLL_ALLGATHER, ALL, 32, ANY, "direct"},
+    {COLL_ALLGATHER, ALL, MANY, ANY, "ring"},
+
+    {COLL_GATHER, ALL, 8, ANY, "direct"},
+    {COLL_GATHER, ALL, MANY, 64 * KIB, "binomial"},
+    {COLL_GATHER, ALL, MANY, ANY, "direct"},
+
+    {COLL_REDUCE_SCATTER, ALL, 8, 64 * KIB, "direct"},
+    {COLL_REDUCE_SCATTER, ALL, MANY, 64 * KIB, "halving"},
+    {COLL_REDUCE_SCATTER, STACKED, MANY, ANY, "two_level"},
+    {COLL_REDUCE_SCATTER, ALL, 32, ANY, "direct"},
+    {COLL_REDUCE_SCATTER, ALL, MANY, ANY, "ring"},
+
+    {COLL_SCATTER, ALL, 8, ANY, "direct"},
+    {COLL_SCATTER, ALL, MANY, 64 * KIB, "binomial"},
+    {COLL_SCATTER, ALL, MANY, ANY, "direct"},
+
+    {COLL_ALLTOALL, ALL, 8, ANY, "direct"},
+    {COLL_ALLTOALL, ALL, MANY, 8 * KIB, "bruck"},
+    {COLL_ALLTOALL, ALL, 32, ANY, "direct"},
+    {COLL_ALLTOALL, ALL, MANY, ANY, "pairwise"},
+
+    {COLL_BARRIER, ALL, 8, ANY, "direct"},
+    {COLL_BARRIER, ALL, MANY, ANY, "dissemination"},
+};
+
+#define ROW_COUNT (sizeof(table) / sizeof(table[0]))
+
+/* Bytes as the table means them; alltoallv's are not known to all ranks and count as many. */
+static uint64_t shape_bytes(const struct coll_shape *shape)
+{
+    uint64_t count = shape->count;
+    switch (shape->kind) {
+    case COLL_BARRIER: return 0;
+    case COLL_ALLREDUCE:
+    case COLL_REDUCE:
+    case COLL_BROADCAST: break;
+    case COLL_ALLTOALL:
+        if (shape->counts)
+            return UINT64_MAX;
+        count *= (uint64_t)shape->size;
+        break;
+    default:
+        count = 0;
+        for (int i = 0; i < shape->size; i++)
+            count += coll_block_count(shape, i);
+        break;
+    }
+    return count * shape->elem_bytes;
+}
+
+static bool is_stacked(const struct coll_shape *shape)
+{
+    return shape->host_count > 1 && shape->host_count < shape->size;
+}
+
+static bool is_half(enum shoal_dtype dtype)
+{
+    return dtype == SHOAL_F16 || dtype == SHOAL_BF16;
+}
+
+static bool is_floating(enum shoal_dtype dtype)
+{
+    return is_half(dtype) || dtype == SHOAL_F64 || dtype == SHOAL_F32 || dtype == SHOAL_COMPLEX64 ||
+           dtype == SHOAL_COMPLEX128;
+}
+
+/* Whether the algorithm can do the shape and keeps the promises. */
+static bool is_allowed(const struct coll_algorithm *algorithm, const struct coll_shape *shape,
+                       const struct coll_choice *choice)
+{
+    if (algorithm->fits && !algorithm->fits(shape))
+        return false;
+    bool one_reduce = algorithm->same_tree && algorithm->rounds_once;
+    if (is_half(choice->dtype) && !algorithm->rounds_once)
+        return false;
+    return !(choice->reproducible && is_floating(choice->dtype)) || one_reduce;
+}
+
+static const struct coll_algorithm *choose_by_table(const struct coll_shape *shape,
+                                                    const struct coll_choice *choice)
+{
+    uint64_t bytes = shape_bytes(shape);
+    for (size_t i = 0; i < ROW_COUNT; i++) {
+        const struct row *row = &table[i];
+        if (row->kind != shape->kind || shape->size > row->ranks_max || bytes > row->bytes_max)
+            continue;
+        if (row->layout == STACKED && !is_stacked(shape))
+            continue;
+        const struct coll_algorithm *algorithm = coll_find(row->kind, row->algorithm);
+        if (algorithm && is_allowed(algorithm, shape, choice))
+            return algorithm;
+    }
+    return coll_find(shape->kind, "direct");
+}
+
+/* ---- forced -------------------------------------------------------------------------------- */
+
+#define NAME_BYTES_MAX 64
+#define NAMES_MAX      32
+
+/* Names of the kind's algorithms, or, with COLL_KIND_COUNT, of all, without repeats. */
+static size_t list_names(enum coll_kind kind, const char *names[NAMES_MAX])
+{
+    size_t count = 0;
+    for (int i = 0; coll_algorithms()[i]; i++) {
+        const struct coll_algorithm *algorithm = coll_algorithms()[i];
+        bool listed = kind != COLL_KIND_COUNT && algorithm->kind != kind;
+        for (size_t k = 0; k < count && !listed; k++)
+            listed = strcmp(names[k], algorithm->name) == 0;
+        if (!listed && count < NAMES_MAX)
+            names[count++] = algorithm->name;
+    }
+    return count;
+}
+
+static enum shoal_status unknown_name(enum coll_kind kind, const char *name)
+{
+    const char *names[NAMES_MAX];
+    size_t count = list_names(kind, names);
+    char list[512] = "";
+    for (size_t i = 0, used = 0; i < count && used < sizeof(list); i++)
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", names[i]);
+    const char *nearest = base_nearest(name, names, count);
+    return base_error(
+        SHOAL_ERR_OPTION, "no algorithm '%s'%s%s: there are %s%s%s%s", name,
+        kind == COLL_KIND_COUNT ? "" : " for ", kind == COLL_KIND_COUNT ? "" : comm_kind_name(kind),
+        list, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+static bool parse_kind(const char *text, size_t bytes, enum coll_kind *out)
+{
+    for (int kind = 0; kind <= COLL_BARRIER; kind++) {
+        const char *name = comm_kind_name((enum coll_kind)kind);
+        if (strlen(name) == bytes && strncmp(name, text, bytes) == 0) {
+            *out = (enum coll_kind)kind;
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum shoal_status unknown_kind(const char *word)
+{
+    const char *names[COLL_BARRIER + 1];
+    for (int kind = 0; kind <= COLL_BARRIER; kind++)
+        names[kind] = comm_kind_name((enum coll_kind)kind);
+    const char *nearest = base_nearest(word, names, COLL_BARRIER + 1);
+    return base_error(SHOAL_ERR_OPTION, "no operation '%s' in the forced algorithm%s%s%s", word,
+                      nearest ? "; did you mean '" : "", nearest ? nearest : "",
+                      nearest ? "'?" : "");
+}
+
+/* One word of the list, "name" or "kind:name". *out is NULL where it says nothing about `kind`. */
+static enum shoal_status parse_forced(const char *word, enum coll_kind kind,
+                                      const struct coll_algorithm **out)
+{
+    *out = NULL;
+    const char *colon = strchr(word, ':');
+    if (!colon) {
+        const char *names[NAMES_MAX];
+        size_t count = list_names(COLL_KIND_COUNT, names);
+        bool known = strcmp(word, "auto") == 0;
+        for (size_t i = 0; i < count && !known; i++)
+            known = strcmp(names[i], word) == 0;
+        *out = coll_find(kind, word);
+        return known ? SHOAL_OK : unknown_name(COLL_KIND_COUNT, word);
+    }
+    enum coll_kind named;
+    if (!parse_kind(word, (size_t)(colon - word), &named)) {
+        char text[NAME_BYTES_MAX];
+        snprintf(text, sizeof(text), "%.*s", (int)(colon - word), word);
+        return unknown_kind(text);
+    }
+    const struct coll_algorithm *algorithm = coll_find(named, colon + 1);
+    if (!algorithm && strcmp(colon + 1, "auto") != 0)
+        return unknown_name(named, colon + 1);
+    if (named == kind)
+        *out = algorithm;
+    return SHOAL_OK;
+}
+
+/* The last word of the comma-separated text that says something about the kind. */
+static enum shoal_status choose_forced(const char *text, enum coll_kind kind,
+                                       const struct coll_algorithm **out)
+{
+    *out = NULL;
+    while (*text) {
+        size_t bytes = strcspn(text, ",");
+        char word[NAME_BYTES_MAX];
+        if (bytes >= sizeof(word))
+            return base_error(SHOAL_ERR_OPTION, "forced algorithm '%.80s' is too long", text);
+        memcpy(word, text, bytes);
+        word[bytes] = '\0';
+        const struct coll_algorithm *algorithm;
+        TRY(parse_forced(word, kind, &algorithm));
+        if (algorithm)
+            *out = algorithm;
+        text += bytes + (text[bytes] == ',');
+    }
+    return SHOAL_OK;
+}
+
+enum shoal_status coll_choose(const struct coll_shape *shape, const struct coll_choice *choice,
+                              const struct coll_algorithm **out)
+{
+    BASE_ASSERT(shape->kind <= COLL_BARRIER);
+    const struct coll_algorithm *forced = NULL;
+    if (choice->forced)
+        TRY(choose_forced(choice->forced, shape->kind, &forced));
+    if (forced && is_allowed(forced, shape, choice))
+        *out = forced;
+    else
+        *out = choose_by_table(shape, choice);
+    return SHOAL_OK;
+}
+
+/* A sixteenth of a shard, so that a pipeline of them loses little at its ends, but not so short
+ * that the cost per message shows, nor longer than what stays in a core's cache. */
+uint64_t coll_segment_count(const struct coll_shape *shape)
+{
+    uint64_t bytes = shape_bytes(shape), segment_bytes = 16 * KIB;
+    uint64_t wanted = bytes / (uint64_t)shape->size / 16;
+    while (segment_bytes < wanted && segment_bytes < 256 * KIB)
+        segment_bytes *= 2;
+    uint64_t count = segment_bytes / (shape->elem_bytes ? shape->elem_bytes : 1);
+    return count ? count : 1;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * recursive_doubling.c: allreduce in log2 p rounds (Thakur, Rabenseifner, Gropp: Optimization of
+ * collective communication operations in MPICH, 2005).
+ *
+ * In round k each rank exchanges its whole sum with the rank at distance 2^k and adds what it gets,
+ * the lower rank's sum first, so that both have the same bits. After round k a sum holds 2^(k+1)
+ * ranks. Few rounds, but each carries the whole buffer: for small messages among many ranks. Ranks
+ * beyond a power of two: fold.h. All elements have the same tree: a balanced one in rank order.
+ */
+#include "base/status.h"
+#include "coll/algorithms.h"
+#include "coll/fold.h"
+#include "coll/segments.h"
+
+static enum shoal_status emit_allreduce(const struct coll_shape *shape,
+                                        struct schedule_builder *builder)
+{
+    uint64_t segment_count = shape->segment_count;
+    struct schedule_span input = span_of(BUFFER_INPUT, 0, shape->count);
+    struct schedule_span output = span_of(BUFFER_OUTPUT, 0, shape->count);
+    if (shape->size == 1)
+        schedule_reduce(builder, output, &input, 1, true);
+
+    struct fold fold = fold_of(shape->rank, shape->size);
+    struct schedule_span sum = fold_in(builder, &fold, input, output, segment_count);
+    if (fold.core_rank >= 0 && fold.core > 1) {
+        struct schedule_span slots[2] = {schedule_scratch(builder, shape->count),
+                                         schedule_scratch(builder, shape->count)};
+        int round = 0;
+        for (int distance = 1; distance < fold.core; distance *= 2) {
+            int core_peer = fold.core_rank ^ distance, peer = fold_rank(&fold, core_peer);
+            struct schedule_span arrived = slots[round++ % 2];
+            segments_send(builder, peer, sum, segment_count);
+            segments_recv(builder, peer, arrived, segment_count);
+            bool lower = core_peer < fold.core_rank;
+            segments_reduce(builder, output, lower ? arrived : sum, lower ? sum : arrived,
+                            segment_count, 2 * distance == fold.core);
+            sum = output;
+        }
+    }
+    fold_out(builder, &fold, output, segment_count);
+    return SHOAL_OK;
+}
+
+const struct coll_algorithm recursive_doubling_allreduce = {
+    .name = "recursive_doubling",
+    .kind = COLL_ALLREDUCE,
+    .summary = "pairs at distance 1, 2, 4, … exchange their sums: log2 p rounds, n log2 p sent",
+    .same_tree = true,
+    .emit = emit_allreduce,
+};
