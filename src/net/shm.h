@@ -10,6 +10,7 @@
 #ifndef SHOAL_NET_SHM_H
 #define SHOAL_NET_SHM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,7 +26,12 @@ struct net_shm_map {
     void *const *parts;     /* each local rank's part, zeroed memory, 64-byte aligned; borrowed */
     size_t ring_bytes;      /* the same on all */
     struct base_bell *const *bells; /* each local rank's doorbell */
-    const int *event_fds; /* each local rank's event descriptor (eventfd), usable here; borrowed */
+    const int *event_fds; /* each local rank's eventfd (EFD_NONBLOCK), usable here; borrowed */
 };
+
+/* Whoever watches the peers' processes tells that one ended. What it sent before is still
+ * delivered; then poll() reports `left` if it said good-bye or left_in_order, else `lost`. On the
+ * endpoint's thread. Calls no event itself. */
+void net_shm_peer_gone(struct net_endpoint *endpoint, int peer, bool left_in_order);
 
 #endif

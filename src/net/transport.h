@@ -54,9 +54,10 @@ struct net_frame {
  * from within, not poll() or close. */
 struct net_events {
     void *user;
-    /* A header came from `peer`. Returns where its payload goes: valid, and payload_bytes long, until
-     * received(), divert() or lost(). Not called with payload_bytes 0: then received() comes at once.
-     * NULL: the payload is thrown away as it comes, and received() is not called for it. */
+    /* A header came from `peer`. Returns where its payload goes: valid, and payload_bytes long,
+     * until received(), divert() or lost(). Not called with payload_bytes 0: then received() comes
+     * at once. NULL: the payload is thrown away as it comes, and received() is not called for it.
+     */
     void *(*arriving)(void *user, int peer, const struct net_header *header);
     /* The frame is complete; payload as arriving() said, or NULL. */
     void (*received)(void *user, int peer, const struct net_header *header, void *payload);
@@ -66,7 +67,8 @@ struct net_events {
      * `sent` follows). Called once per peer; later sends to it are dropped and reported by `lost`
      * again. why: PEER_LOST, PEER_UNREACHABLE, PEER_REFUSED; text: what happened. */
     void (*lost)(void *user, int peer, enum shoal_status why, const char *text);
-    /* The peer closed its endpoint in good order; nothing more comes from it. */
+    /* The peer closed its endpoint in good order; nothing more comes from it. Frames still queued
+     * to it can't be delivered: then `lost` follows at once. */
     void (*left)(void *user, int peer);
 };
 
@@ -85,8 +87,9 @@ struct net_transport {
     const char *name;
 
     /* Opens this rank's end. Writes what peers need to reach it in address[0..*address_bytes).
-     * Takes nothing; options and events are copied (options->context and ->interface are borrowed
-     * for the endpoint's life). Errors: ARGUMENT, MEMORY, SYSTEM, OPTION. */
+     * `address` has room for NET_ADDRESS_BYTES. Takes nothing; options and events are copied
+     * (options->context and ->interface are borrowed for the endpoint's life). Errors: ARGUMENT,
+     * MEMORY, SYSTEM, OPTION. */
     enum shoal_status (*open)(const struct net_endpoint_options *options,
                               const struct net_events *events, unsigned char *address,
                               size_t *address_bytes, struct net_endpoint **out);
@@ -126,7 +129,8 @@ struct net_transport {
     /* Makes the descriptor readable once, so that a sleeping poll(2) returns. Any thread. */
     void (*wake)(struct net_endpoint *endpoint);
 
-    /* Says good-bye and frees. Blocks at most linger_ms. */
+    /* Says good-bye and frees. Blocks at most linger_ms. Reports nothing but `sent`; what still
+     * arrives is thrown away. */
     void (*close)(struct net_endpoint *endpoint, int64_t linger_ms);
 };
 
