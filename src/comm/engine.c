@@ -61,13 +61,20 @@ enum shoal_status comm_engine_attach(struct comm_engine *engine, struct net_endp
 {
     BASE_ASSERT(engine->endpoint_count < COMM_ENDPOINTS_MAX);
     int fd = net_of(endpoint)->descriptor(endpoint);
-    struct epoll_event event = {.events = EPOLLIN};
-    if (fd >= 0 && epoll_ctl(engine->sleep_fd, EPOLL_CTL_ADD, fd, &event) != 0)
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "epoll_ctl for a transport");
+    if (fd >= 0)
+        TRY(comm_engine_watch(engine, fd));
     engine->endpoints[engine->endpoint_count++] = endpoint;
     for (int i = 0; i < engine->options.size; i++)
         if (peers[i])
             engine->peers[i].endpoint = endpoint;
+    return SHOAL_OK;
+}
+
+enum shoal_status comm_engine_watch(struct comm_engine *engine, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    if (epoll_ctl(engine->sleep_fd, EPOLL_CTL_ADD, fd, &event) != 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "epoll_ctl for the engine");
     return SHOAL_OK;
 }
 

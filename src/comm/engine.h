@@ -77,8 +77,12 @@ void comm_engine_add_group(struct comm_engine *engine, struct comm_group *group)
 void comm_engine_remove_group(struct comm_engine *engine, struct comm_group *group);
 struct comm_group *comm_engine_find_group(struct comm_engine *engine, uint64_t context);
 
-/* Starts a collective by a plan (comm/plan.h). call's buffers stay valid until done. The task comes
- * from the plan's pool and returns to it after done(). */
+/* Adds a descriptor to those that end a sleep. */
+enum shoal_status comm_engine_watch(struct comm_engine *engine, int fd);
+
+/* Starts a collective by a plan (comm/plan.h) whose `users` counts this run; done or failed, it
+ * counts it no more. call's buffers stay valid until done. The task comes from the plan's pool and
+ * returns to it after done(). */
 enum shoal_status comm_engine_start_plan(struct comm_engine *engine, struct comm_group *group,
                                          struct comm_plan *plan, const struct comm_call *call,
                                          uint64_t sequence, int64_t deadline_ns,

@@ -91,7 +91,7 @@ void comm_plan_free(struct comm_plan *plan)
 {
     if (!plan)
         return;
-    BASE_ASSERT(plan->running == 0);
+    BASE_ASSERT(atomic_load(&plan->users) == 0);
     comm_run_free_idle(plan);
     schedule_free(plan->schedule);
     base_free(plan->send_first);
@@ -129,7 +129,7 @@ static void drop_oldest(struct comm_group *group)
 {
     struct comm_plan **oldest = NULL;
     for (struct comm_plan **at = &group->plans; *at; at = &(*at)->next)
-        if ((*at)->running == 0)
+        if (atomic_load_explicit(&(*at)->users, memory_order_acquire) == 0)
             oldest = at;
     if (!oldest)
         return;

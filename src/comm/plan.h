@@ -7,6 +7,7 @@
 #ifndef SHOAL_COMM_PLAN_H
 #define SHOAL_COMM_PLAN_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -37,7 +38,7 @@ struct comm_plan {
     uint32_t ready_count;
     uint64_t scratch_bytes;
     struct comm_run *idle;
-    int running;
+    atomic_int users; /* requests that will run it or do; taken by whoever submits */
 };
 
 /* Takes the schedule over. */

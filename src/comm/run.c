@@ -243,8 +243,8 @@ static void run_release(struct comm_run *run)
     struct comm_plan *plan = run->plan;
     run->next_idle = plan->idle;
     plan->idle = run;
-    plan->running--;
-    if (plan->is_v && plan->running == 0)
+    int before = atomic_fetch_sub_explicit(&plan->users, 1, memory_order_acq_rel);
+    if (plan->is_v && before == 1)
         comm_plan_free(plan);
 }
 
@@ -416,8 +416,11 @@ enum shoal_status comm_engine_start_plan(struct comm_engine *engine, struct comm
                                          void *owner)
 {
     struct comm_run *run = NULL;
-    TRY(run_take(plan, &run));
-    plan->running++;
+    enum shoal_status status = run_take(plan, &run);
+    if (status != SHOAL_OK) {
+        atomic_fetch_sub(&plan->users, 1);
+        return status;
+    }
     run->task = (struct comm_task){.class = &run_class,
                                    .group = group,
                                    .call = *call,
@@ -430,7 +433,7 @@ enum shoal_status comm_engine_start_plan(struct comm_engine *engine, struct comm
     run->bases[BUFFER_INPUT] = (unsigned char *)call->in;
     run->bases[BUFFER_OUTPUT] = call->out;
     run->bases[BUFFER_SCRATCH] = run->scratch;
-    enum shoal_status status = call->has_factor ? scale_input(run, call) : SHOAL_OK;
+    status = call->has_factor ? scale_input(run, call) : SHOAL_OK;
     if (status != SHOAL_OK) {
         run_release(run);
         return status;

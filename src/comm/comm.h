@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * comm.h: the room's face to the rooms above it: worlds, groups, requests.
+ *
+ * A world is what one shoal_group_create makes: links to all peers, the engine, the progress
+ * thread, this rank's shared region. The root group and all groups split from it share the world.
+ *
+ * Threads. The engine belongs to whoever holds the world's token: the progress thread, or a thread
+ * that runs a blocking operation itself because nothing else is in flight (saves two thread
+ * switches). All others put requests in the queue and wait on the request. The progress thread
+ * sleeps while nothing is in flight, but for a look every COMM_TICK_MS at what peers did.
+ */
+#ifndef SHOAL_COMM_COMM_H
+#define SHOAL_COMM_COMM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/wait.h"
+#include "boot/host.h"
+#include "comm/call.h"
+#include "comm/engine.h"
+#include "comm/group.h"
+#include "comm/region.h"
+
+#define COMM_TICK_MS          200
+#define COMM_LOCAL_TASK_BYTES 1024 /* room for the same-host path's task in a request */
+
+struct comm_world {
+    int rank, size;
+    char **host_names; /* [size] */
+    int *host_of;      /* [size] host index, by first rank */
+    int *local_index;  /* [size] local rank on its host */
+    int local_rank, local_size;
+    int *local_ranks; /* [local_size] world ranks of this host */
+    struct boot_host *host;
+    struct comm_region region;
+    pthread_mutex_t region_lock;
+    struct net_endpoint *shm, *tcp;
+    struct comm_engine *engine;
+    struct base_wait_policy policy; /* of callers */
+    int64_t thread_spin_ns;         /* of the progress thread */
+    atomic_int group_count;
+    struct comm_group *root;
+
+    pthread_mutex_t token;
+    pthread_mutex_t queue_lock;
+    struct comm_request *queue, **queue_end;
+    atomic_int queued;
+    atomic_int engine_asleep, thread_idle;
+    atomic_int work_left; /* a caller gave the token back with operations under way */
+    atomic_bool stop;
+    pthread_t thread;
+    bool thread_runs;
+    int wake_fd;  /* eventfd: for the idle thread */
+    int watch_fd; /* epoll over wake_fd and the connections that tell of deaths */
+    struct comm_used_name *used_names; /* of subsets */
+};
+
+/* Joins. On success *root is the world's root group. */
+enum shoal_status comm_world_create(const struct shoal_group_options *options,
+                                    struct comm_group **root);
+/* After all its groups but the root are freed. */
+void comm_world_free(struct comm_world *world);
+
+/* ---- groups (subgroup.c)
+ * --------------------------------------------------------------------------- */
+
+/* members: world ranks. Registers it with the engine. */
+enum shoal_status comm_group_open(struct comm_world *world, const int *members, int size,
+                                  const char *name, uint64_t context, struct comm_group **out);
+/* Ends its requests and frees it (a root: its world too). */
+enum shoal_status comm_group_close(struct comm_group *group);
+enum shoal_status comm_group_subset(struct comm_group *parent, const int *ranks, int count,
+                                    const char *name, struct comm_group **out);
+/* Of a split: the same on all members, unlike any other. */
+uint64_t comm_split_context(const struct comm_group *parent, uint64_t split_number, int color);
+
+/* ---- operations (request.c)
+ * -------------------------------------------------------------------------- */
+
+/* How calls of one path are carried out. */
+struct comm_path {
+    /* Carries the call out on this thread. Door held; token too if `uses_engine`. */
+    enum shoal_status (*run)(struct comm_group *group, const struct comm_call *call,
+                             struct comm_plan *plan, uint64_t sequence, int64_t deadline_ns);
+    /* Starts it in the engine for the request. Token held. */
+    enum shoal_status (*start)(struct comm_group *group, struct comm_request *request);
+    bool uses_engine;
+};
+extern const struct comm_path comm_path_plan; /* collectives by schedule */
+extern const struct comm_path comm_path_send; /* send and receive */
+
+/* Carries out `call` by `path`: blocking if request is NULL. plan: for comm_path_plan, its use
+ * counted. */
+enum shoal_status comm_submit(struct comm_group *group, const struct comm_path *path,
+                              const struct comm_call *call, struct comm_plan *plan,
+                              shoal_request_t *request);
+/* The group's plan for the call, made by `make` if it is not cached; counts the use. Call with the
+ * door open; takes it for the look. */
+enum shoal_status comm_plan_for(struct comm_group *group, const struct comm_call *call,
+                                enum shoal_status (*make)(struct comm_group *group,
+                                                          const struct comm_call *call,
+                                                          struct comm_plan **out),
+                                struct comm_plan **out);
+
+struct shoal_request; /* = struct comm_request */
+struct comm_request {
+    atomic_int state; /* 0 pending, 1 done, 2 done and nobody of the library touches it any more */
+    enum shoal_status status;
+    struct comm_group *group;
+    const struct comm_path *path;
+    struct comm_call call;
+    struct comm_plan *plan;
+    uint64_t sequence;
+    int64_t deadline_ns;
+    uint64_t *arrays; /* copies of a v form's counts and displacements */
+    size_t array_count;
+    struct base_bell bell;
+    atomic_int callback_state; /* 0 none, 1 set, 2 done before it was set */
+    void (*callback)(void *user, enum shoal_status status);
+    void *callback_user;
+    struct comm_request *next;
+    _Alignas(64) unsigned char local_task[COMM_LOCAL_TASK_BYTES];
+};
+/* done() of tasks whose owner is a request. */
+void comm_request_done(struct comm_task *task, enum shoal_status status);
+enum shoal_status comm_request_test(struct comm_request **request);
+enum shoal_status comm_request_wait(struct comm_request **request, int64_t timeout_ms);
+enum shoal_status comm_request_on_done(struct comm_request *request,
+                                       void (*callback)(void *user, enum shoal_status status),
+                                       void *user);
+void comm_request_free_idle(struct comm_group *group);
+
+/* ---- progress (progress.c)
+ * ---------------------------------------------------------------------------- */
+
+enum shoal_status comm_progress_start(struct comm_world *world);
+void comm_progress_stop(struct comm_world *world);
+void comm_progress_submit(struct comm_world *world, struct comm_request *request);
+/* Token held: moves the engine until *done, sleeping between. */
+void comm_progress_until(struct comm_world *world, const atomic_int *done);
+/* Token given back: sees to it that what is left goes on. */
+void comm_progress_release(struct comm_world *world);
+/* Wakes whoever holds or waits for the engine: after a group broke. */
+void comm_progress_kick(struct comm_world *world);
+/* Rings the bells of this rank's local peers in the group, or all (group NULL), and its own. */
+void comm_ring_peers(struct comm_world *world, const struct comm_group *group);
+
+/* True in a child made by fork after a world was created. */
+bool comm_forked(void);
+void comm_fork_guard(void);
+
+#endif

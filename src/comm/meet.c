@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* meet.c: see meet.h. */
+#include "comm/meet.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/options.h"
+#include "base/status.h"
+#include "boot/address.h"
+#include "net/proof.h"
+
+#define CARD_MAGIC     "shoal\0\0\1"
+#define LINGER_MS      2000 /* a server waits so long for the last clients to hang up */
+#define SECRET_KEY     "secret"
+#define ID_MAGIC       "shoalid1"
+#define ID_MAGIC_BYTES 8
+#define ID_TEXT_BYTES  (128 - ID_MAGIC_BYTES - NET_SECRET_BYTES)
+
+/* Layout of a unique id. */
+struct id_layout {
+    char magic[ID_MAGIC_BYTES];
+    unsigned char secret[NET_SECRET_BYTES];
+    char addresses[ID_TEXT_BYTES]; /* "host:port,host:port" */
+};
+_Static_assert(sizeof(struct id_layout) == sizeof(struct shoal_unique_id), "fills the id exactly");
+
+/* What this process remembers between meetings: how often it met at an address, and the servers of
+ * the unique ids that it made. */
+struct place {
+    struct place *next;
+    char *address;
+    uint64_t times;
+    struct boot_store_server *server; /* of a unique id; NULL otherwise */
+};
+static struct place *places;
+static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static enum shoal_status place_of(const char *address, struct place **out)
+{
+    struct place *place = places;
+    while (place && strcmp(place->address, address) != 0)
+        place = place->next;
+    if (!place) {
+        TRY(BASE_NEW(&place, "a meeting place"));
+        enum shoal_status status = base_strdup(address, "a meeting place", &place->address);
+        if (status != SHOAL_OK) {
+            base_free(place);
+            return status;
+        }
+        place->next = places;
+        places = place;
+    }
+    *out = place;
+    return SHOAL_OK;
+}
+
+/* Every meeting at one store has keys of its own: all ranks come there equally often. */
+static enum shoal_status make_prefix(struct meeting *meeting)
+{
+    struct place *place = NULL;
+    pthread_mutex_lock(&places_lock);
+    enum shoal_status status = place_of(meeting->identity.store, &place);
+    if (status == SHOAL_OK)
+        snprintf(meeting->prefix, sizeof(meeting->prefix), "world%" PRIu64 "/", place->times++);
+    pthread_mutex_unlock(&places_lock);
+    return status;
+}
+
+/* ---- unique ids
+ * ---------------------------------------------------------------------------------------- */
+
+enum shoal_status meet_unique_id_create(struct shoal_unique_id *out)
+{
+    struct id_layout id = {.magic = ID_MAGIC};
+    char list[1024];
+    struct boot_store_server *server = NULL;
+    struct place *place = NULL;
+    TRY(net_random(id.secret, sizeof(id.secret)));
+    TRY(boot_store_serve(NULL, 0, id.secret, &server));
+    enum shoal_status status = boot_address_list_local(boot_store_port(server), list, sizeof(list));
+    if (status == SHOAL_OK) {
+        while (strlen(list) >= sizeof(id.addresses)) {
+            char *comma = strrchr(list, ',');
+            if (!comma)
+                break;
+            *comma = '\0';
+        }
+        snprintf(id.addresses, sizeof(id.addresses), "%s", list);
+        pthread_mutex_lock(&places_lock);
+        status = place_of(id.addresses, &place);
+        if (status == SHOAL_OK)
+            place->server = server;
+        pthread_mutex_unlock(&places_lock);
+    }
+    if (status != SHOAL_OK) {
+        boot_store_stop(server, 0);
+        return status;
+    }
+    memcpy(out->bytes, &id, sizeof(id));
+    return SHOAL_OK;
+}
+
+/* The server of an id that this process made becomes the meeting's. */
+static void adopt_server(struct meeting *meeting)
+{
+    pthread_mutex_lock(&places_lock);
+    for (struct place *place = places; place; place = place->next)
+        if (place->server && strcmp(place->address, meeting->identity.store) == 0) {
+            meeting->server = place->server;
+            place->server = NULL;
+        }
+    pthread_mutex_unlock(&places_lock);
+}
+
+/* ---- who am I
+ * -------------------------------------------------------------------------------------------- */
+
+static void take_secret(const char *given, const char *fallback, struct boot_identity *identity)
+{
+    const char *secret = given ? given : base_option_text(OPTION_SECRET);
+    net_secret_from_text(secret ? secret : fallback, identity->secret);
+    net_job_from_text(fallback, identity->job);
+}
+
+static enum shoal_status from_id(const struct shoal_group_options *options,
+                                 struct boot_identity *identity)
+{
+    struct id_layout id;
+    memcpy(&id, options->unique_id->bytes, sizeof(id));
+    if (memcmp(id.magic, ID_MAGIC, ID_MAGIC_BYTES) != 0 ||
+        !memchr(id.addresses, '\0', sizeof(id.addresses)))
+        return base_error(
+            SHOAL_ERR_ARGUMENT,
+            "unique_id was not made by shoal_unique_id_create, or was cut on its way");
+    snprintf(identity->store, sizeof(identity->store), "%s", id.addresses);
+    memcpy(identity->secret, id.secret, sizeof(identity->secret));
+    net_job_from_text(id.addresses, identity->job);
+    return SHOAL_OK;
+}
+
+static enum shoal_status identify(const struct shoal_group_options *options, int64_t deadline_ns,
+                                  struct boot_identity *identity)
+{
+    bool explicit_place = options->store || options->unique_id || options->user_store;
+    if (!explicit_place && options->rank < 0 && options->size < 0)
+        return boot_identity_read(deadline_ns, identity);
+    if ((options->rank < 0 || options->size < 0) && explicit_place) {
+        TRY(boot_identity_read(deadline_ns, identity));
+    } else if (!explicit_place && options->size > 1) {
+        TRY(boot_identity_read(deadline_ns, identity)); /* for the store and the secret */
+    }
+    if (options->size >= 0)
+        identity->size = options->size;
+    if (options->rank >= 0)
+        identity->rank = options->rank;
+    if (identity->size < 1 || identity->rank < 0 || identity->rank >= identity->size)
+        return base_error(SHOAL_ERR_ARGUMENT, "rank %d of size %d: the rank must be 0 to size - 1",
+                          identity->rank, identity->size);
+    if (options->unique_id)
+        return from_id(options, identity);
+    if (options->store) {
+        snprintf(identity->store, sizeof(identity->store), "%s", options->store);
+        identity->serve_here = identity->rank == 0;
+        take_secret(options->secret, options->store, identity);
+    } else if (!options->user_store && identity->size > 1 && identity->store[0] == '\0') {
+        return base_error(SHOAL_ERR_ARGUMENT,
+                          "rank and size are given, but no meeting point: set options.store to "
+                          "\"host:port\", or SHOAL_STORE");
+    }
+    return SHOAL_OK;
+}
+
+/* ---- the store
+ * -----------------------------------------------------------------------------------------------
+ */
+
+/* Through the caller's own store rank 0 hands out a fresh secret and job. */
+static enum shoal_status share_secret(struct meeting *meeting, const char *given)
+{
+    unsigned char both[NET_SECRET_BYTES + NET_JOB_BYTES];
+    size_t bytes = sizeof(both);
+    if (meeting->identity.rank == 0) {
+        TRY(net_random(both, sizeof(both)));
+        TRY(boot_store_set(meeting->store, SECRET_KEY, both, sizeof(both)));
+    } else {
+        TRY(boot_store_get(meeting->store, SECRET_KEY, both, &bytes, meeting->deadline_ns));
+        if (bytes != sizeof(both))
+            return base_error(SHOAL_ERR_FORMAT,
+                              "the store's key '" SECRET_KEY "' holds %zu bytes "
+                              "instead of %zu: is the store shared with something else?",
+                              bytes, sizeof(both));
+    }
+    memcpy(meeting->identity.secret, both, NET_SECRET_BYTES);
+    memcpy(meeting->identity.job, both + NET_SECRET_BYTES, NET_JOB_BYTES);
+    if (given)
+        net_secret_from_text(given, meeting->identity.secret);
+    return SHOAL_OK;
+}
+
+/* Serves at the port of "host:port". */
+static enum shoal_status serve(struct meeting *meeting)
+{
+    char host[BOOT_ADDRESS_HOST_BYTES];
+    int port;
+    TRY(boot_address_split(meeting->identity.store, host, &port));
+    return boot_store_serve(NULL, port, meeting->identity.secret, &meeting->server);
+}
+
+static enum shoal_status open_store(struct meeting *meeting,
+                                    const struct shoal_group_options *options)
+{
+    if (options->user_store) {
+        TRY(boot_store_wrap(options->user_store, &meeting->store));
+        return share_secret(meeting, options->secret);
+    }
+    TRY(make_prefix(meeting));
+    if (options->unique_id)
+        adopt_server(meeting);
+    else if (meeting->identity.serve_here)
+        TRY(serve(meeting));
+    return boot_store_connect(meeting->identity.store, meeting->identity.secret,
+                              meeting->deadline_ns, &meeting->store);
+}
+
+enum shoal_status meet_begin(const struct shoal_group_options *options, struct meeting *meeting)
+{
+    memset(meeting, 0, sizeof(*meeting));
+    int64_t timeout_ms =
+        options->timeout_ms ? options->timeout_ms : base_option_int(OPTION_TIMEOUT_MS);
+    meeting->deadline_ns = base_deadline_ns(timeout_ms);
+    TRY(identify(options, meeting->deadline_ns, &meeting->identity));
+    if (meeting->identity.size == 1)
+        return net_random(meeting->identity.job, sizeof(meeting->identity.job));
+    enum shoal_status status = open_store(meeting, options);
+    if (status != SHOAL_OK)
+        meet_give_up(meeting);
+    return status;
+}
+
+void meet_give_up(struct meeting *meeting)
+{
+    boot_store_close(meeting->store);
+    boot_store_stop(meeting->server, 0);
+    meeting->store = NULL;
+    meeting->server = NULL;
+}
+
+enum shoal_status meet_end(struct meeting *meeting)
+{
+    if (!meeting->store)
+        return SHOAL_OK;
+    char key[BOOT_KEY_BYTES];
+    snprintf(key, sizeof(key), "%sstands/%d", meeting->prefix, meeting->identity.rank);
+    enum shoal_status status = boot_store_set(meeting->store, key, "1", 1);
+    void *block = NULL;
+    const void **values = NULL;
+    size_t *sizes = NULL;
+    if (status == SHOAL_OK && meeting->server) {
+        snprintf(key, sizeof(key), "%sstands/", meeting->prefix);
+        status = BASE_NEW_ARRAY(&values, meeting->identity.size, "the meeting's end");
+        if (status == SHOAL_OK)
+            status = BASE_NEW_ARRAY(&sizes, meeting->identity.size, "the meeting's end");
+        if (status == SHOAL_OK)
+            status = boot_store_gather(meeting->store, key, meeting->identity.size,
+                                       meeting->deadline_ns, &block, values, sizes);
+    }
+    base_free(block);
+    base_free(values);
+    base_free(sizes);
+    boot_store_close(meeting->store);
+    boot_store_stop(meeting->server, LINGER_MS);
+    meeting->store = NULL;
+    meeting->server = NULL;
+    return status;
+}
+
+/* ---- the cards
+ * --------------------------------------------------------------------------------------------------
+ */
+
+static enum shoal_status check_card(const struct meeting *meeting, const struct meet_card *mine,
+                                    const struct meet_card *card, size_t bytes, int rank)
+{
+    if (bytes != sizeof(*card) || memcmp(card->magic, CARD_MAGIC, sizeof(card->magic)) != 0)
+        return base_error(SHOAL_ERR_MISMATCH,
+                          "rank %d runs another version of shoal than rank %d: install the same "
+                          "everywhere",
+                          rank, mine->rank);
+    if (rank == meeting->identity.rank && card->nonce != mine->nonce)
+        return base_error(SHOAL_ERR_RANK_TAKEN,
+                          "rank %d is taken: process %d on host %s came with it first; this is "
+                          "process %d on host %s",
+                          rank, card->pid, card->host_name, mine->pid, mine->host_name);
+    if (card->eager_bytes != mine->eager_bytes || card->ring_bytes != mine->ring_bytes)
+        return base_error(SHOAL_ERR_MISMATCH,
+                          "SHOAL_EAGER_BYTES or SHOAL_RING_BYTES differ: rank %d has %" PRIu64
+                          " and %" PRIu64 ", rank %d has %" PRIu64 " and %" PRIu64
+                          "; set them alike on all ranks",
+                          rank, card->eager_bytes, card->ring_bytes, mine->rank, mine->eager_bytes,
+                          mine->ring_bytes);
+    return SHOAL_OK;
+}
+
+static enum shoal_status publish(struct meeting *meeting, const struct meet_card *mine)
+{
+    char key[BOOT_KEY_BYTES];
+    snprintf(key, sizeof(key), "%srank/%d", meeting->prefix, mine->rank);
+    enum shoal_status status = boot_store_set(meeting->store, key, mine, sizeof(*mine));
+    if (status != SHOAL_ERR_RANK_TAKEN)
+        return status;
+    struct meet_card first;
+    size_t bytes = sizeof(first);
+    TRY(boot_store_get(meeting->store, key, &first, &bytes, meeting->deadline_ns));
+    return check_card(meeting, mine, &first, bytes, mine->rank);
+}
+
+static enum shoal_status gather(struct meeting *meeting, const struct meet_card *mine,
+                                const void **values, size_t *sizes, void **block)
+{
+    char key[BOOT_KEY_BYTES];
+    snprintf(key, sizeof(key), "%srank/", meeting->prefix);
+    enum shoal_status status = boot_store_gather(meeting->store, key, meeting->identity.size,
+                                                 meeting->deadline_ns, block, values, sizes);
+    if (status == SHOAL_ERR_TIMEOUT)
+        return base_error_context(status, "rank %d (host %s) waits for all %d ranks", mine->rank,
+                                  mine->host_name, meeting->identity.size);
+    TRY(status);
+    for (int i = 0; i < meeting->identity.size; i++)
+        TRY(check_card(meeting, mine, values[i], sizes[i], i));
+    return SHOAL_OK;
+}
+
+enum shoal_status meet_exchange(struct meeting *meeting, struct meet_card *mine, void **block,
+                                const struct meet_card ***cards)
+{
+    int size = meeting->identity.size;
+    const void **values = NULL;
+    size_t *sizes = NULL;
+    memcpy(mine->magic, CARD_MAGIC, sizeof(mine->magic));
+    mine->rank = meeting->identity.rank;
+    mine->pid = (int32_t)getpid();
+    TRY(net_random(&mine->nonce, sizeof(mine->nonce)));
+    TRY(BASE_NEW_ARRAY(&values, size, "the cards of all ranks"));
+    enum shoal_status status = BASE_NEW_ARRAY(&sizes, size, "the cards of all ranks");
+    *block = NULL;
+    if (status == SHOAL_OK && size == 1)
+        values[0] = mine;
+    else if (status == SHOAL_OK)
+        status = publish(meeting, mine);
+    if (status == SHOAL_OK && size > 1)
+        status = gather(meeting, mine, values, sizes, block);
+    base_free(sizes);
+    if (status != SHOAL_OK) {
+        base_free(values);
+        base_free(*block);
+        return status;
+    }
+    *cards = (const struct meet_card **)values;
+    return SHOAL_OK;
+}

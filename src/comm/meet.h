@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meet.h: the ranks of a new world find each other: from the caller's options or the environment to
+ * a store, and through the store to a card of every rank.
+ */
+#ifndef SHOAL_COMM_MEET_H
+#define SHOAL_COMM_MEET_H
+
+#include "boot/environment.h"
+#include "boot/host.h"
+#include "boot/store.h"
+#include "net/transport.h"
+#include "shoal.h"
+
+/* What each rank tells all others. */
+struct meet_card {
+    char magic[8]; /* "shoal", then the layout's number */
+    int32_t rank, pid;
+    uint64_t nonce; /* tells two processes with one rank apart */
+    uint64_t eager_bytes, ring_bytes;
+    char host_key[BOOT_HOST_KEY_BYTES];
+    char host_name[64];
+    uint32_t address_bytes;
+    unsigned char address[NET_ADDRESS_BYTES];
+};
+
+struct meeting {
+    struct boot_identity identity;
+    struct boot_store *store; /* NULL for a group of one */
+    struct boot_store_server *server;
+    char prefix[96]; /* of keys: unlike any other meeting at this store */
+    int64_t deadline_ns;
+};
+
+/* Finds out who this rank is and opens the store. */
+enum shoal_status meet_begin(const struct shoal_group_options *options, struct meeting *meeting);
+/* Publishes the own card and waits for all; cards[size] is in *block, freed by the caller. Checks
+ * that they fit together. RANK_TAKEN, TIMEOUT (names the missing), MISMATCH. */
+enum shoal_status meet_exchange(struct meeting *meeting, struct meet_card *mine, void **block,
+                                const struct meet_card ***cards);
+/* Says that this rank stands; whoever serves the store waits for all. Then closes. */
+enum shoal_status meet_end(struct meeting *meeting);
+/* Closes after a failure. Safe at any time, also twice. */
+void meet_give_up(struct meeting *meeting);
+
+enum shoal_status meet_unique_id_create(struct shoal_unique_id *out);
+
+#endif

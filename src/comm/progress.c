@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * progress.c: who moves the engine, and when.
+ *
+ * Sleepers and how they are woken: the token's holder sleeps in comm_engine_sleep (engine_asleep is
+ * set): comm_engine_wake. The idle thread sleeps in epoll on watch_fd (thread_idle is set):
+ * wake_fd. Both announce themselves before they look at the queue for the last time, and a
+ * submitter looks at the announcements after it has put its request in the queue; so one of the two
+ * sees the other.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "comm/comm.h"
+
+/* ---- deaths
+ * -----------------------------------------------------------------------------------------------
+ */
+
+static void local_peer_gone(struct comm_world *world, int local_rank)
+{
+    struct base_shared *regions = world->host->regions;
+    if (atomic_load(&region_control_of(&regions[local_rank])->left))
+        return; /* in good order: the transport tells */
+    char text[128];
+    snprintf(text, sizeof(text), "its process on host %s has ended",
+             world->host_names[world->rank]);
+    comm_engine_peer_lost(world->engine, world->local_ranks[local_rank], SHOAL_ERR_PEER_LOST, text);
+}
+
+/* The lowest local rank writes down who is gone and rings everybody. */
+static void note_gone(struct comm_world *world, int local_rank)
+{
+    struct region_control *control = region_control_of(&world->host->regions[world->local_rank]);
+    atomic_store(&control->gone[local_rank], 1);
+    atomic_fetch_add(&control->gone_count, 1);
+    comm_ring_peers(world, NULL);
+}
+
+/* A connection that tells of deaths has ended. */
+static void watched_end(struct comm_world *world, int fd)
+{
+    struct boot_host *host = world->host;
+    epoll_ctl(world->watch_fd, EPOLL_CTL_DEL, fd, NULL);
+    int gone = 0; /* a rank that is not the lowest has one connection: to the lowest */
+    for (int i = 0; world->local_rank == 0 && i < host->watch_count; i++)
+        if (host->watch_fds[i] == fd)
+            gone = i;
+    local_peer_gone(world, gone);
+    if (world->local_rank == 0 && !atomic_load(&region_control_of(&host->regions[gone])->left))
+        note_gone(world, gone);
+}
+
+/* What the lowest local rank wrote down. */
+static void read_gone(struct comm_world *world)
+{
+    if (world->local_size < 2 || world->local_rank == 0)
+        return;
+    struct region_control *control = region_control_of(&world->host->regions[0]);
+    if (atomic_load_explicit(&control->gone_count, memory_order_acquire) == 0)
+        return;
+    for (int i = 0; i < world->local_size; i++)
+        if (i != world->local_rank && atomic_load(&control->gone[i]))
+            local_peer_gone(world, i);
+}
+
+/* Token held. */
+static void look_at_watch(struct comm_world *world)
+{
+    struct epoll_event events[8];
+    int count = epoll_wait(world->watch_fd, events, 8, 0);
+    for (int i = 0; i < count; i++) {
+        uint64_t number;
+        if (events[i].data.fd != world->wake_fd)
+            watched_end(world, events[i].data.fd);
+        else if (read(world->wake_fd, &number, sizeof(number)) < 0)
+            continue; /* somebody else has read it */
+    }
+    read_gone(world);
+}
+
+/* ---- queue
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+void comm_progress_submit(struct comm_world *world, struct comm_request *request)
+{
+    request->next = NULL;
+    pthread_mutex_lock(&world->queue_lock);
+    *world->queue_end = request;
+    world->queue_end = &request->next;
+    pthread_mutex_unlock(&world->queue_lock);
+    atomic_fetch_add(&world->queued, 1);
+    comm_progress_kick(world);
+}
+
+void comm_progress_kick(struct comm_world *world)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load(&world->engine_asleep)) {
+        comm_engine_wake(world->engine);
+    } else if (atomic_load(&world->thread_idle)) {
+        uint64_t one = 1;
+        if (write(world->wake_fd, &one, sizeof(one)) < 0)
+            return; /* the counter is full: it will wake */
+    }
+}
+
+/* Token held: starts all that is queued. */
+static void drain(struct comm_world *world)
+{
+    if (atomic_load(&world->queued) == 0)
+        return;
+    pthread_mutex_lock(&world->queue_lock);
+    struct comm_request *request = world->queue;
+    world->queue = NULL;
+    world->queue_end = &world->queue;
+    pthread_mutex_unlock(&world->queue_lock);
+    while (request) {
+        struct comm_request *next = request->next;
+        atomic_fetch_sub(&world->queued, 1);
+        enum shoal_status status = request->path->start(request->group, request);
+        if (status != SHOAL_OK) {
+            comm_group_break(request->group, status, "%s", base_error_text());
+            struct comm_task failed = {.group = request->group, .owner = request};
+            comm_request_done(&failed, status);
+        }
+        request = next;
+    }
+}
+
+/* ---- the token's holder
+ * ------------------------------------------------------------------------------------------ */
+
+/* Sleeps until something can move, unless something can already. */
+static void sleep_with_token(struct comm_world *world)
+{
+    atomic_store(&world->engine_asleep, 1);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load(&world->queued) == 0 && !atomic_load(&world->stop))
+        comm_engine_sleep(world->engine, COMM_TICK_MS);
+    atomic_store(&world->engine_asleep, 0);
+    look_at_watch(world);
+}
+
+/* One round: start, move, and, when nothing moved for spin_ns, sleep. */
+static void step(struct comm_world *world, int64_t *idle_since_ns, int64_t spin_ns)
+{
+    drain(world);
+    if (comm_engine_poll(world->engine) > 0) {
+        *idle_since_ns = 0;
+        return;
+    }
+    int64_t now_ns = base_now_ns();
+    if (*idle_since_ns == 0)
+        *idle_since_ns = now_ns;
+    if (now_ns - *idle_since_ns < spin_ns) {
+        base_pause();
+        return;
+    }
+    sleep_with_token(world);
+    *idle_since_ns = 0;
+}
+
+void comm_progress_until(struct comm_world *world, const atomic_int *done)
+{
+    int64_t idle_since_ns = 0;
+    while (!atomic_load_explicit(done, memory_order_acquire))
+        step(world, &idle_since_ns, world->policy.spin_ns);
+}
+
+void comm_progress_release(struct comm_world *world)
+{
+    bool busy = comm_engine_busy(world->engine);
+    atomic_store(&world->work_left, busy);
+    pthread_mutex_unlock(&world->token);
+    if (busy || atomic_load(&world->queued) > 0)
+        comm_progress_kick(world);
+}
+
+/* ---- the thread
+ * -----------------------------------------------------------------------------------------------------
+ */
+
+#define HOLDER_PAUSE_US 200 /* between two looks at a token that a caller holds */
+
+/* Works while there is work; returns with the token given back. */
+static void work(struct comm_world *world)
+{
+    int64_t idle_since_ns = 0;
+    atomic_store(&world->work_left, 0);
+    look_at_watch(world);
+    comm_engine_poll(world->engine);
+    while (!atomic_load(&world->stop) &&
+           (comm_engine_busy(world->engine) || atomic_load(&world->queued) > 0))
+        step(world, &idle_since_ns, world->thread_spin_ns);
+    pthread_mutex_unlock(&world->token);
+}
+
+static void *progress_thread(void *user)
+{
+    struct comm_world *world = user;
+    while (!atomic_load(&world->stop)) {
+        atomic_store(&world->thread_idle, 1);
+        atomic_thread_fence(memory_order_seq_cst);
+        if (atomic_load(&world->queued) == 0 && !atomic_load(&world->work_left) &&
+            !atomic_load(&world->stop)) {
+            struct epoll_event event;
+            epoll_wait(world->watch_fd, &event, 1, COMM_TICK_MS);
+        }
+        atomic_store(&world->thread_idle, 0);
+        /* A caller that holds the token starts what is queued, and kicks when it goes. */
+        if (pthread_mutex_trylock(&world->token) == 0)
+            work(world);
+        else
+            usleep(HOLDER_PAUSE_US);
+    }
+    return NULL;
+}
+
+enum shoal_status comm_progress_start(struct comm_world *world)
+{
+    int error = pthread_create(&world->thread, NULL, progress_thread, world);
+    if (error != 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, error, "the progress thread can't be made");
+    world->thread_runs = true;
+    return SHOAL_OK;
+}
+
+void comm_progress_stop(struct comm_world *world)
+{
+    if (!world->thread_runs)
+        return;
+    atomic_store(&world->stop, true);
+    uint64_t one = 1;
+    if (write(world->wake_fd, &one, sizeof(one)) < 0)
+        base_log(BASE_LOG_DEBUG, "wake-up of the progress thread: counter full");
+    comm_engine_wake(world->engine);
+    pthread_join(world->thread, NULL);
+    world->thread_runs = false;
+}
+
+void comm_ring_peers(struct comm_world *world, const struct comm_group *group)
+{
+    for (int i = 0; i < world->local_size; i++) {
+        if (group && group->rank_of[world->local_ranks[i]] < 0)
+            continue;
+        struct region_control *control = region_control_of(&world->host->regions[i]);
+        uint64_t one = 1;
+        if (base_bell_ring(&control->bell) &&
+            write(world->host->event_fds[i], &one, sizeof(one)) < 0)
+            continue; /* its counter is full: it will wake */
+    }
+}
+
+/* ---- fork
+ * --------------------------------------------------------------------------------------------------------------
+ */
+
+static atomic_bool forked;
+
+static void note_fork(void)
+{
+    atomic_store(&forked, true);
+}
+
+static void register_guard(void)
+{
+    pthread_atfork(NULL, NULL, note_fork);
+}
+
+void comm_fork_guard(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, register_guard);
+}
+
+bool comm_forked(void)
+{
+    return atomic_load_explicit(&forked, memory_order_relaxed);
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* region.c: first-fit allocator with joining of free neighbours; the directory of slots. */
+#include "comm/region.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+
+struct region_block {
+    struct region_block *next;
+    size_t offset, bytes;
+    bool used;
+};
+
+#define PAGE_BYTES 4096
+
+static size_t round_up(size_t bytes)
+{
+    size_t unit = bytes >= PAGE_BYTES ? PAGE_BYTES : 64;
+    if (bytes == 0)
+        bytes = 1;
+    return (bytes + unit - 1) / unit * unit;
+}
+
+enum shoal_status region_open(struct base_shared *shared, size_t heap_offset,
+                              struct comm_region *out)
+{
+    struct region_block *whole = NULL;
+    TRY(BASE_NEW(&whole, "the region's first block"));
+    whole->offset = heap_offset;
+    whole->bytes = shared->bytes - heap_offset;
+    *out = (struct comm_region){shared, heap_offset, whole};
+    return SHOAL_OK;
+}
+
+void region_close(struct comm_region *region)
+{
+    while (region->blocks) {
+        struct region_block *next = region->blocks->next;
+        base_free(region->blocks);
+        region->blocks = next;
+    }
+}
+
+/* Cuts `bytes` at `at` out of a free block; what is before and behind stays free. */
+static enum shoal_status split(struct region_block *block, size_t at, size_t bytes,
+                               struct region_block **out)
+{
+    struct region_block *used = block;
+    if (at > block->offset) {
+        TRY(BASE_NEW(&used, "a region block"));
+        *used = (struct region_block){block->next, at, block->offset + block->bytes - at, false};
+        block->bytes = at - block->offset;
+        block->next = used;
+    }
+    if (used->bytes > bytes) {
+        struct region_block *rest = NULL;
+        TRY(BASE_NEW(&rest, "a region block"));
+        *rest = (struct region_block){used->next, at + bytes, used->bytes - bytes, false};
+        used->next = rest;
+        used->bytes = bytes;
+    }
+    *out = used;
+    return SHOAL_OK;
+}
+
+enum shoal_status region_alloc(struct comm_region *region, size_t bytes, size_t *offset)
+{
+    size_t rounded = round_up(bytes);
+    size_t align = rounded >= PAGE_BYTES ? PAGE_BYTES : 64;
+    for (struct region_block *block = region->blocks; block; block = block->next) {
+        size_t at = (block->offset + align - 1) / align * align;
+        if (block->used || rounded < bytes || at + rounded < at ||
+            at + rounded > block->offset + block->bytes)
+            continue;
+        TRY(base_shared_commit(region->shared, at, rounded));
+        struct region_block *used = NULL;
+        TRY(split(block, at, rounded, &used));
+        used->used = true;
+        memset((char *)region->shared->address + at, 0, rounded);
+        *offset = at;
+        return SHOAL_OK;
+    }
+    return base_error(SHOAL_ERR_MEMORY,
+                      "%zu bytes of shared memory are not to be had: the region of %zu bytes is "
+                      "full; raise SHOAL_SHARED_BYTES or free some",
+                      bytes, region->shared->bytes);
+}
+
+static void join_free(struct comm_region *region)
+{
+    for (struct region_block *block = region->blocks; block && block->next;) {
+        struct region_block *next = block->next;
+        if (block->used || next->used) {
+            block = next;
+            continue;
+        }
+        block->bytes += next->bytes;
+        block->next = next->next;
+        base_free(next);
+    }
+}
+
+enum shoal_status region_free(struct comm_region *region, size_t offset)
+{
+    for (struct region_block *block = region->blocks; block; block = block->next)
+        if (block->used && block->offset == offset) {
+            block->used = false;
+            join_free(region);
+            return SHOAL_OK;
+        }
+    return base_error(SHOAL_ERR_ARGUMENT, "this address was not returned by shoal_alloc, or was "
+                                          "freed already");
+}
+
+enum shoal_status region_publish(struct base_shared *own, uint64_t context, size_t offset)
+{
+    struct region_control *control = region_control_of(own);
+    for (int i = 0; i < COMM_DIRECTORY_MAX; i++) {
+        struct region_entry *entry = &control->directory[i];
+        if (atomic_load_explicit(&entry->context, memory_order_relaxed) != 0)
+            continue;
+        atomic_store_explicit(&entry->offset, offset, memory_order_relaxed);
+        atomic_store_explicit(&entry->context, context, memory_order_release);
+        return SHOAL_OK;
+    }
+    return base_error(SHOAL_ERR_LIMIT, "more than %d groups on one host at a time",
+                      COMM_DIRECTORY_MAX);
+}
+
+void region_withdraw(struct base_shared *own, uint64_t context)
+{
+    struct region_control *control = region_control_of(own);
+    for (int i = 0; i < COMM_DIRECTORY_MAX; i++)
+        if (atomic_load_explicit(&control->directory[i].context, memory_order_relaxed) == context)
+            atomic_store_explicit(&control->directory[i].context, 0, memory_order_release);
+}
+
+size_t region_find(const struct base_shared *shared, uint64_t context)
+{
+    struct region_control *control = region_control_of(shared);
+    for (int i = 0; i < COMM_DIRECTORY_MAX; i++)
+        if (atomic_load_explicit(&control->directory[i].context, memory_order_acquire) == context)
+            return atomic_load_explicit(&control->directory[i].offset, memory_order_relaxed);
+    return 0;
+}

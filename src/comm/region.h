@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * region.h: the shared region of each rank, as comm lays it out, and the allocator over its rest.
+ *
+ *   control page(s): bell, who is gone or has left, directory of group slots
+ *   shm transport's part
+ *   heap: slots of same-host groups and shoal_alloc
+ *
+ * Only the owner allocates; peers read by offset. Pages are taken when allocated
+ * (base_shared_commit), so a write never fails later.
+ */
+#ifndef SHOAL_COMM_REGION_H
+#define SHOAL_COMM_REGION_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/shared.h"
+#include "base/wait.h"
+#include "shoal.h"
+
+#define COMM_LOCAL_MAX     256 /* ranks of one host */
+#define COMM_DIRECTORY_MAX 512 /* same-host groups of one rank at a time */
+
+struct region_entry {
+    atomic_ullong context; /* 0: free; written last */
+    atomic_ullong offset;
+};
+
+struct region_control {
+    _Alignas(64) struct base_bell bell;
+    _Alignas(64) atomic_uint left; /* the owner leaves in good order */
+    atomic_uint gone_count;        /* written by the lowest local rank's process: deaths so far */
+    atomic_uchar gone[COMM_LOCAL_MAX];
+    _Alignas(64) struct region_entry directory[COMM_DIRECTORY_MAX];
+};
+
+#define REGION_CONTROL_BYTES (((sizeof(struct region_control)) + 4095) / 4096 * 4096)
+
+struct region_block;
+
+/* The owner's allocator. Not thread-safe: under the world's lock. */
+struct comm_region {
+    struct base_shared *shared; /* borrowed */
+    size_t heap_offset;
+    struct region_block *blocks; /* by offset; used and free */
+};
+
+enum shoal_status region_open(struct base_shared *shared, size_t heap_offset,
+                              struct comm_region *out);
+void region_close(struct comm_region *region);
+/* Zeroed, 64-byte aligned (4096 for 4096 bytes and more); *offset from the region's start. */
+enum shoal_status region_alloc(struct comm_region *region, size_t bytes, size_t *offset);
+/* SHOAL_ERR_ARGUMENT if offset is no block in use. */
+enum shoal_status region_free(struct comm_region *region, size_t offset);
+
+/* Directory. */
+enum shoal_status region_publish(struct base_shared *own, uint64_t context, size_t offset);
+void region_withdraw(struct base_shared *own, uint64_t context);
+/* 0 if it is not there (yet). */
+size_t region_find(const struct base_shared *shared, uint64_t context);
+
+static inline struct region_control *region_control_of(const struct base_shared *shared)
+{
+    return shared->address;
+}
+
+#endif

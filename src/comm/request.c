@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * request.c: from a call to its end: the door, the sequence number, blocking and non-blocking ways,
+ * and requests.
+ *
+ * A blocking call runs on its caller's thread when nothing of its group is in flight and, if it
+ * needs the engine, when the token is free. Everything else becomes a request in the world's queue.
+ */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "comm/comm.h"
+
+/* ---- the door
+ * ------------------------------------------------------------------------------------------------
+ */
+
+#define DOOR_YIELDS 64
+
+static void door_take(struct comm_group *group)
+{
+    for (int tries = 0;; tries++) {
+        int open = 0;
+        if (atomic_compare_exchange_weak_explicit(&group->door, &open, 1, memory_order_acquire,
+                                                  memory_order_relaxed))
+            return;
+        if (tries < DOOR_YIELDS)
+            sched_yield();
+        else
+            usleep(50);
+    }
+}
+
+static void door_leave(struct comm_group *group)
+{
+    atomic_store_explicit(&group->door, 0, memory_order_release);
+}
+
+static uint64_t next_sequence(struct comm_group *group, const struct comm_call *call)
+{
+    return call->kind >= COLL_SEND ? ++group->send_sequence : ++group->sequence;
+}
+
+/* ---- requests
+ * ---------------------------------------------------------------------------------------------------
+ */
+
+static enum shoal_status request_take(struct comm_group *group, struct comm_request **out)
+{
+    struct comm_request *request = group->idle_requests;
+    if (request)
+        group->idle_requests = request->next;
+    else
+        TRY(BASE_NEW(&request, "a request"));
+    uint64_t *arrays = request->arrays;
+    size_t array_count = request->array_count;
+    memset(request, 0, offsetof(struct comm_request, local_task));
+    request->group = group;
+    request->arrays = arrays;
+    request->array_count = array_count;
+    *out = request;
+    return SHOAL_OK;
+}
+
+static void request_give_back(struct comm_request *request)
+{
+    struct comm_group *group = request->group;
+    door_take(group);
+    request->next = group->idle_requests;
+    group->idle_requests = request;
+    door_leave(group);
+}
+
+void comm_request_free_idle(struct comm_group *group)
+{
+    while (group->idle_requests) {
+        struct comm_request *request = group->idle_requests;
+        group->idle_requests = request->next;
+        base_free(request->arrays);
+        base_free(request);
+    }
+}
+
+/* The caller's arrays of a v form may go when the call returns. */
+static enum shoal_status copy_arrays(struct comm_request *request, int size)
+{
+    struct comm_call *call = &request->call;
+    const uint64_t **arrays[] = {&call->counts, &call->displs, &call->recv_counts,
+                                 &call->recv_displs};
+    if (!call->counts)
+        return SHOAL_OK;
+    size_t need = 4 * (size_t)size;
+    if (request->array_count < need) {
+        base_free(request->arrays);
+        request->array_count = 0;
+        TRY(BASE_NEW_ARRAY(&request->arrays, need, "a request's counts"));
+        request->array_count = need;
+    }
+    for (int i = 0; i < 4; i++) {
+        if (!*arrays[i])
+            continue;
+        uint64_t *copy = request->arrays + (size_t)i * (size_t)size;
+        memcpy(copy, *arrays[i], sizeof(uint64_t) * (size_t)size);
+        *arrays[i] = copy;
+    }
+    return SHOAL_OK;
+}
+
+void comm_request_done(struct comm_task *task, enum shoal_status status)
+{
+    struct comm_request *request = task->owner;
+    struct comm_group *group = request->group;
+    request->status = status;
+    int none = 0;
+    bool has_callback =
+        !atomic_compare_exchange_strong(&request->callback_state, &none, 2) && none == 1;
+    if (has_callback)
+        request->callback(request->callback_user, status);
+    atomic_fetch_sub_explicit(&group->pending, 1, memory_order_release);
+    atomic_store_explicit(&request->state, 1, memory_order_release);
+    base_bell_ring(&request->bell);
+    atomic_store_explicit(&request->state, 2, memory_order_release);
+}
+
+enum shoal_status comm_request_on_done(struct comm_request *request,
+                                       void (*callback)(void *user, enum shoal_status status),
+                                       void *user)
+{
+    request->callback = callback;
+    request->callback_user = user;
+    int none = 0;
+    if (atomic_compare_exchange_strong(&request->callback_state, &none, 1))
+        return SHOAL_OK;
+    if (none == 1)
+        return base_error(SHOAL_ERR_STATE, "a request takes one callback, and this one has it");
+    callback(user, request->status);
+    return SHOAL_OK;
+}
+
+static bool request_is_done(void *user)
+{
+    const struct comm_request *request = user;
+    return atomic_load_explicit(&request->state, memory_order_acquire) != 0;
+}
+
+static enum shoal_status request_result(struct comm_request **handle)
+{
+    struct comm_request *request = *handle;
+    while (atomic_load_explicit(&request->state, memory_order_acquire) != 2)
+        sched_yield(); /* the other thread is between its last two stores */
+    enum shoal_status status = request->status;
+    *handle = NULL;
+    if (status != SHOAL_OK)
+        status = comm_group_health(request->group);
+    request_give_back(request);
+    return status;
+}
+
+enum shoal_status comm_request_test(struct comm_request **request)
+{
+    return request_is_done(*request) ? request_result(request) : SHOAL_IN_PROGRESS;
+}
+
+#define WAIT_SLICE_MS 1000 /* the engine keeps deadlines; this only bounds one sleep */
+
+enum shoal_status comm_request_wait(struct comm_request **handle, int64_t timeout_ms)
+{
+    struct comm_request *request = *handle;
+    const struct base_wait_policy *policy = &request->group->world->policy;
+    int64_t deadline_ns = base_deadline_ns(timeout_ms);
+    while (!request_is_done(request)) {
+        int64_t slice_ns = base_deadline_ns(WAIT_SLICE_MS);
+        bool last = deadline_ns <= slice_ns;
+        base_wait(&request->bell, policy, request_is_done, request, last ? deadline_ns : slice_ns);
+        if (last && !request_is_done(request))
+            return base_error(
+                SHOAL_ERR_TIMEOUT, "%s #%llu on group '%s' is not done after %lld ms; it goes on",
+                comm_kind_name(request->call.kind), (unsigned long long)request->sequence,
+                request->group->name, (long long)timeout_ms);
+    }
+    return request_result(handle);
+}
+
+/* ---- submission
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+static void drop_plan(struct comm_plan *plan)
+{
+    if (plan)
+        atomic_fetch_sub(&plan->users, 1);
+}
+
+/* Door held. The request is in the queue on success. */
+static enum shoal_status enqueue(struct comm_group *group, const struct comm_path *path,
+                                 const struct comm_call *call, struct comm_plan *plan,
+                                 struct comm_request **out)
+{
+    struct comm_request *request = NULL;
+    TRY(request_take(group, &request));
+    request->path = path;
+    request->call = *call;
+    request->plan = plan;
+    enum shoal_status status = copy_arrays(request, group->size);
+    if (status != SHOAL_OK) {
+        request->next = group->idle_requests;
+        group->idle_requests = request;
+        return status;
+    }
+    request->deadline_ns = base_deadline_ns(atomic_load(&group->timeout_ms));
+    request->sequence = next_sequence(group, call);
+    atomic_fetch_add(&group->pending, 1);
+    comm_progress_submit(group->world, request);
+    *out = request;
+    return SHOAL_OK;
+}
+
+/* Door held. Whether the call may run on this thread; the token is taken if it needs it. */
+static bool may_run_here(struct comm_group *group, const struct comm_path *path)
+{
+    if (atomic_load_explicit(&group->pending, memory_order_acquire) > 0)
+        return false;
+    return !path->uses_engine || pthread_mutex_trylock(&group->world->token) == 0;
+}
+
+static enum shoal_status run_here(struct comm_group *group, const struct comm_path *path,
+                                  const struct comm_call *call, struct comm_plan *plan)
+{
+    uint64_t sequence = next_sequence(group, call);
+    int64_t deadline_ns = base_deadline_ns(atomic_load(&group->timeout_ms));
+    enum shoal_status status = path->run(group, call, plan, sequence, deadline_ns);
+    if (path->uses_engine)
+        comm_progress_release(group->world);
+    return status;
+}
+
+enum shoal_status comm_submit(struct comm_group *group, const struct comm_path *path,
+                              const struct comm_call *call, struct comm_plan *plan,
+                              shoal_request_t *request_out)
+{
+    door_take(group);
+    enum shoal_status status = comm_group_broken(group) ? comm_group_health(group) : SHOAL_OK;
+    if (status != SHOAL_OK) {
+        door_leave(group);
+        drop_plan(plan);
+        return status;
+    }
+    if (!request_out && may_run_here(group, path)) {
+        status = run_here(group, path, call, plan);
+        door_leave(group);
+        return status;
+    }
+    struct comm_request *request = NULL;
+    status = enqueue(group, path, call, plan, &request);
+    door_leave(group);
+    if (status != SHOAL_OK) {
+        drop_plan(plan);
+        return status;
+    }
+    if (!request_out)
+        return comm_request_wait(&request, -1);
+    *request_out = (shoal_request_t)request;
+    return SHOAL_OK;
+}
+
+enum shoal_status comm_plan_for(struct comm_group *group, const struct comm_call *call,
+                                enum shoal_status (*make)(struct comm_group *group,
+                                                          const struct comm_call *call,
+                                                          struct comm_plan **out),
+                                struct comm_plan **out)
+{
+    door_take(group);
+    struct comm_plan *plan = comm_plan_find(group, call);
+    enum shoal_status status = plan ? SHOAL_OK : make(group, call, &plan);
+    if (status == SHOAL_OK) {
+        atomic_fetch_add(&plan->users, 1);
+        if (!plan->is_v && group->plans != plan)
+            comm_plan_keep(group, plan);
+        *out = plan;
+    }
+    door_leave(group);
+    return status;
+}
+
+/* ---- the engine's two paths
+ * ---------------------------------------------------------------------------------------- */
+
+struct inline_end {
+    atomic_int done;
+    enum shoal_status status;
+};
+
+static void inline_done(struct comm_task *task, enum shoal_status status)
+{
+    struct inline_end *end = task->owner;
+    end->status = status;
+    atomic_store_explicit(&end->done, 1, memory_order_release);
+}
+
+static enum shoal_status end_of(struct comm_group *group, struct inline_end *end)
+{
+    comm_progress_until(group->world, &end->done);
+    return end->status == SHOAL_OK ? SHOAL_OK : comm_group_health(group);
+}
+
+static enum shoal_status run_plan(struct comm_group *group, const struct comm_call *call,
+                                  struct comm_plan *plan, uint64_t sequence, int64_t deadline_ns)
+{
+    struct inline_end end = {0};
+    TRY(comm_engine_start_plan(group->engine, group, plan, call, sequence, deadline_ns, inline_done,
+                               &end));
+    return end_of(group, &end);
+}
+
+static enum shoal_status start_plan(struct comm_group *group, struct comm_request *request)
+{
+    return comm_engine_start_plan(group->engine, group, request->plan, &request->call,
+                                  request->sequence, request->deadline_ns, comm_request_done,
+                                  request);
+}
+
+const struct comm_path comm_path_plan = {run_plan, start_plan, true};
+
+static enum shoal_status run_send(struct comm_group *group, const struct comm_call *call,
+                                  struct comm_plan *plan, uint64_t sequence, int64_t deadline_ns)
+{
+    (void)plan;
+    struct inline_end end = {0};
+    TRY(comm_engine_start_send(group->engine, group, call, sequence, deadline_ns, inline_done,
+                               &end));
+    return end_of(group, &end);
+}
+
+static enum shoal_status start_send(struct comm_group *group, struct comm_request *request)
+{
+    return comm_engine_start_send(group->engine, group, &request->call, request->sequence,
+                                  request->deadline_ns, comm_request_done, request);
+}
+
+const struct comm_path comm_path_send = {run_send, start_send, true};

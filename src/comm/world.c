@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * world.c: making and freeing a world.
+ *
+ * Order of the making: identity and store -> tcp endpoint (its address goes on the card) -> cards
+ * of all ranks -> which share this host -> shared regions -> shm endpoint -> engine -> root group
+ * -> progress thread -> all stand. Whatever fails, comm_world_free undoes what there is in reverse.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/options.h"
+#include "comm/comm.h"
+#include "comm/meet.h"
+#include "net/proof.h"
+#include "net/shm.h"
+
+#define CLOSE_LINGER_MS  5000
+#define SHARED_MAX_BYTES (UINT64_C(64) << 30)
+
+/* What the making passes from step to step. */
+struct making {
+    struct comm_world *world;
+    const struct shoal_group_options *options;
+    struct meeting meeting;
+    struct meet_card card;
+    const struct meet_card **cards;
+    void *block;
+    void *parts[COMM_LOCAL_MAX];
+    struct base_bell *bells[COMM_LOCAL_MAX];
+};
+
+static int64_t wall_now_ns(void *user)
+{
+    (void)user;
+    return base_now_ns();
+}
+
+/* ---- steps
+ * ---------------------------------------------------------------------------------------------- */
+
+static enum shoal_status make_engine(struct making *making)
+{
+    struct comm_world *world = making->world;
+    TRY(BASE_NEW_ARRAY(&world->host_names, world->size, "host names"));
+    struct comm_engine_options options = {.rank = world->rank,
+                                          .size = world->size,
+                                          .eager_bytes =
+                                              (uint64_t)base_option_int(OPTION_EAGER_BYTES),
+                                          .now_ns = wall_now_ns,
+                                          .host_names = (const char *const *)world->host_names};
+    return comm_engine_create(&options, &world->engine);
+}
+
+static void endpoint_options(const struct making *making, struct net_endpoint_options *out)
+{
+    const struct boot_identity *identity = &making->meeting.identity;
+    *out = (struct net_endpoint_options){
+        .rank = identity->rank,
+        .size = identity->size,
+        .interface =
+            making->options->interface ? making->options->interface : base_option_text(OPTION_INTERFACE),
+        .connect_timeout_ms = base_option_int(OPTION_CONNECT_TIMEOUT_MS)};
+    memcpy(out->job, identity->job, sizeof(out->job));
+    memcpy(out->secret, identity->secret, sizeof(out->secret));
+}
+
+static enum shoal_status open_tcp(struct making *making)
+{
+    struct net_endpoint_options options;
+    struct net_events events;
+    size_t address_bytes = sizeof(making->card.address);
+    if (making->world->size == 1)
+        return SHOAL_OK;
+    endpoint_options(making, &options);
+    comm_engine_events(making->world->engine, &events);
+    TRY(net_tcp.open(&options, &events, making->card.address, &address_bytes, &making->world->tcp));
+    making->card.address_bytes = (uint32_t)address_bytes;
+    return SHOAL_OK;
+}
+
+static enum shoal_status exchange_cards(struct making *making)
+{
+    struct meet_card *card = &making->card;
+    TRY(boot_host_key(card->host_key));
+    snprintf(card->host_name, sizeof(card->host_name), "%s", boot_host_name());
+    card->eager_bytes = (uint64_t)base_option_int(OPTION_EAGER_BYTES);
+    card->ring_bytes = (uint64_t)base_option_int(OPTION_RING_BYTES);
+    return meet_exchange(&making->meeting, card, &making->block, &making->cards);
+}
+
+/* Numbers the hosts and the ranks on each. */
+static enum shoal_status place_ranks(struct making *making)
+{
+    struct comm_world *world = making->world;
+    const struct meet_card **cards = making->cards;
+    TRY(BASE_NEW_ARRAY(&world->host_of, world->size, "host numbers"));
+    TRY(BASE_NEW_ARRAY(&world->local_index, world->size, "local ranks"));
+    TRY(BASE_NEW_ARRAY(&world->local_ranks, world->size, "local ranks"));
+    int hosts = 0;
+    for (int i = 0; i < world->size; i++) {
+        TRY(base_strdup(cards[i]->host_name, "a host name", &world->host_names[i]));
+        int same = 0;
+        while (same < i && strcmp(cards[same]->host_key, cards[i]->host_key) != 0)
+            same++;
+        world->host_of[i] = same < i ? world->host_of[same] : hosts++;
+        for (int j = 0; j < i; j++)
+            world->local_index[i] += world->host_of[j] == world->host_of[i];
+    }
+    for (int i = 0; i < world->size; i++)
+        if (world->host_of[i] == world->host_of[world->rank])
+            world->local_ranks[world->local_size++] = i;
+    world->local_rank = world->local_index[world->rank];
+    if (world->local_size > COMM_LOCAL_MAX)
+        return base_error(SHOAL_ERR_LIMIT, "%d ranks on host %s: at most %d", world->local_size,
+                          world->host_names[world->rank], COMM_LOCAL_MAX);
+    return SHOAL_OK;
+}
+
+static size_t region_bytes(void)
+{
+    uint64_t asked = (uint64_t)base_option_int(OPTION_SHARED_BYTES);
+    if (asked > 0)
+        return asked;
+    struct sysinfo info;
+    uint64_t memory = sysinfo(&info) == 0 ? (uint64_t)info.totalram * info.mem_unit : 0;
+    if (memory == 0 || memory > SHARED_MAX_BYTES)
+        memory = SHARED_MAX_BYTES;
+    return memory;
+}
+
+/* A number that the local ranks share and no other group of the job has. */
+static uint64_t host_nonce(const struct making *making)
+{
+    uint64_t nonce = UINT64_C(14695981039346656037);
+    for (int i = 0; i < making->world->size; i++)
+        nonce = (nonce ^ making->cards[i]->nonce) * UINT64_C(1099511628211);
+    return nonce;
+}
+
+static enum shoal_status share_memory(struct making *making)
+{
+    struct comm_world *world = making->world;
+    size_t ring_bytes = (size_t)base_option_int(OPTION_RING_BYTES);
+    size_t part_bytes = net_shm_part_bytes(world->local_size, ring_bytes);
+    size_t heap_offset = (REGION_CONTROL_BYTES + part_bytes + 4095) / 4096 * 4096;
+    struct boot_host_options options = {.local_rank = world->local_rank,
+                                        .local_size = world->local_size,
+                                        .job = making->meeting.identity.job,
+                                        .secret = making->meeting.identity.secret,
+                                        .nonce = host_nonce(making),
+                                        .region_bytes = region_bytes(),
+                                        .commit_bytes = heap_offset,
+                                        .deadline_ns = making->meeting.deadline_ns};
+    if (options.region_bytes < 2 * heap_offset)
+        options.region_bytes = 2 * heap_offset;
+    TRY(boot_host_meet(&options, &world->host));
+    for (int i = 0; i < world->local_size; i++) {
+        char *start = world->host->regions[i].address;
+        making->parts[i] = start + REGION_CONTROL_BYTES;
+        making->bells[i] = &region_control_of(&world->host->regions[i])->bell;
+    }
+    return region_open(&world->host->regions[world->local_rank], heap_offset, &world->region);
+}
+
+static enum shoal_status open_shm(struct making *making)
+{
+    struct comm_world *world = making->world;
+    if (world->local_size == 1)
+        return SHOAL_OK;
+    struct net_endpoint_options options;
+    struct net_events events;
+    struct net_shm_map map = {.local_rank = world->local_rank,
+                              .local_size = world->local_size,
+                              .world_ranks = world->local_ranks,
+                              .parts = making->parts,
+                              .ring_bytes = (size_t)base_option_int(OPTION_RING_BYTES),
+                              .bells = making->bells,
+                              .event_fds = world->host->event_fds};
+    unsigned char address[NET_ADDRESS_BYTES];
+    size_t address_bytes = sizeof(address);
+    endpoint_options(making, &options);
+    options.context = &map;
+    comm_engine_events(world->engine, &events);
+    return net_shm.open(&options, &events, address, &address_bytes, &world->shm);
+}
+
+/* Local peers are reached through shm, the others through tcp. */
+static enum shoal_status attach(struct making *making)
+{
+    struct comm_world *world = making->world;
+    bool *near = NULL;
+    const unsigned char **addresses = NULL;
+    size_t *sizes = NULL;
+    enum shoal_status status = BASE_NEW_ARRAY(&near, 2 * world->size, "the map of peers");
+    if (status == SHOAL_OK)
+        status = BASE_NEW_ARRAY(&addresses, world->size, "the peers' addresses");
+    if (status == SHOAL_OK)
+        status = BASE_NEW_ARRAY(&sizes, world->size, "the peers' addresses");
+    bool *far = near ? near + world->size : NULL;
+    for (int i = 0; status == SHOAL_OK && i < world->size; i++) {
+        near[i] = i != world->rank && world->host_of[i] == world->host_of[world->rank];
+        far[i] = i != world->rank && !near[i];
+        addresses[i] = making->cards[i]->address;
+        sizes[i] = far[i] ? making->cards[i]->address_bytes : 0;
+    }
+    if (status == SHOAL_OK && world->tcp)
+        status = net_tcp.set_peers(world->tcp, addresses, sizes);
+    if (status == SHOAL_OK && world->tcp)
+        status = comm_engine_attach(world->engine, world->tcp, far);
+    if (status == SHOAL_OK && world->shm)
+        status = comm_engine_attach(world->engine, world->shm, near);
+    base_free(near);
+    base_free(addresses);
+    base_free(sizes);
+    return status;
+}
+
+static enum shoal_status watch(struct comm_world *world, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.fd = fd};
+    if (epoll_ctl(world->watch_fd, EPOLL_CTL_ADD, fd, &event) != 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "epoll_ctl for the watch");
+    return SHOAL_OK;
+}
+
+static enum shoal_status make_watch(struct comm_world *world)
+{
+    world->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    world->watch_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (world->wake_fd < 0 || world->watch_fd < 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "descriptors for the progress thread");
+    TRY(watch(world, world->wake_fd));
+    for (int i = 0; i < world->host->watch_count; i++)
+        if (world->host->watch_fds[i] >= 0)
+            TRY(watch(world, world->host->watch_fds[i]));
+    return comm_engine_watch(world->engine, world->watch_fd);
+}
+
+static enum shoal_status make_root(struct making *making)
+{
+    struct comm_world *world = making->world;
+    int *members = NULL;
+    TRY(BASE_NEW_ARRAY(&members, world->size, "the root group's members"));
+    for (int i = 0; i < world->size; i++)
+        members[i] = i;
+    const char *name = making->options->name ? making->options->name : "world";
+    enum shoal_status status = comm_group_open(world, members, world->size, name, 1, &world->root);
+    base_free(members);
+    TRY(status);
+    if (making->options->timeout_ms > 0)
+        atomic_store(&world->root->timeout_ms, making->options->timeout_ms);
+    world->root->is_root = true;
+    world->root->reproducible = making->options->reproducible < 0
+                                    ? base_option_int(OPTION_REPRODUCIBLE) != 0
+                                    : making->options->reproducible != 0;
+    return SHOAL_OK;
+}
+
+/* The progress thread shares the core with its rank's own work. */
+static void choose_waiting(struct comm_world *world)
+{
+    world->policy = base_wait_policy_make(world->local_size);
+    bool spare = base_cores_granted() >= 2 * world->local_size;
+    world->thread_spin_ns = spare ? world->policy.spin_ns : 0;
+}
+
+static enum shoal_status make_all(struct making *making)
+{
+    struct comm_world *world = making->world;
+    TRY(meet_begin(making->options, &making->meeting));
+    world->rank = making->meeting.identity.rank;
+    world->size = making->meeting.identity.size;
+    base_log_set_rank(world->rank);
+    TRY(make_engine(making));
+    TRY(open_tcp(making));
+    TRY(exchange_cards(making));
+    TRY(place_ranks(making));
+    TRY(share_memory(making));
+    choose_waiting(world);
+    TRY(open_shm(making));
+    TRY(attach(making));
+    TRY(make_watch(world));
+    TRY(make_root(making));
+    TRY(comm_progress_start(world));
+    return meet_end(&making->meeting);
+}
+
+/* ---- life
+ * ---------------------------------------------------------------------------------------------------
+ */
+
+enum shoal_status comm_world_create(const struct shoal_group_options *options,
+                                    struct comm_group **root)
+{
+    struct making *making = NULL;
+    comm_fork_guard();
+    TRY(BASE_NEW(&making, "the making of a group"));
+    making->options = options;
+    enum shoal_status status = BASE_NEW(&making->world, "a world");
+    if (status == SHOAL_OK) {
+        struct comm_world *world = making->world;
+        world->wake_fd = world->watch_fd = -1;
+        world->queue_end = &world->queue;
+        pthread_mutex_init(&world->token, NULL);
+        pthread_mutex_init(&world->queue_lock, NULL);
+        pthread_mutex_init(&world->region_lock, NULL);
+        status = make_all(making);
+    }
+    if (status == SHOAL_OK) {
+        *root = making->world->root;
+    } else {
+        meet_give_up(&making->meeting);
+        if (making->world && making->world->root) {
+            comm_progress_stop(making->world);
+            comm_engine_remove_group(making->world->engine, making->world->root);
+            comm_group_dispose(making->world->root);
+        }
+        comm_world_free(making->world);
+    }
+    base_free(making->cards);
+    base_free(making->block);
+    base_free(making);
+    return status;
+}
+
+static void close_fd(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+void comm_world_free(struct comm_world *world)
+{
+    if (!world)
+        return;
+    comm_progress_stop(world);
+    if (world->host)
+        atomic_store(&region_control_of(&world->host->regions[world->local_rank])->left, 1);
+    if (world->shm)
+        net_shm.close(world->shm, CLOSE_LINGER_MS);
+    if (world->tcp)
+        net_tcp.close(world->tcp, CLOSE_LINGER_MS);
+    comm_engine_free(world->engine);
+    region_close(&world->region);
+    boot_host_free(world->host);
+    close_fd(world->wake_fd);
+    close_fd(world->watch_fd);
+    for (int i = 0; world->host_names && i < world->size; i++)
+        base_free(world->host_names[i]);
+    base_free(world->host_names);
+    base_free(world->host_of);
+    base_free(world->local_index);
+    base_free(world->local_ranks);
+    pthread_mutex_destroy(&world->token);
+    pthread_mutex_destroy(&world->queue_lock);
+    pthread_mutex_destroy(&world->region_lock);
+    base_free(world);
+}
