@@ -193,8 +193,6 @@ static void take_header(struct net_ring_endpoint *ep, struct net_ring_link *link
     link->in_payload = true;
     link->payload_done = 0;
     link->payload = ep->events.arriving(ep->events.user, link->peer, &link->header);
-    if (link->payload == NULL)
-        lose(ep, link, "a frame of rank %d was refused", link->peer);
 }
 
 static void take_payload(struct net_ring_endpoint *ep, struct net_ring_link *link)

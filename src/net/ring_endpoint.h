@@ -5,10 +5,9 @@
  *
  * States of a link, and who moves it:
  *   OPEN -> LEFT   receive: everything was taken and the peer's ring ended in good order
- *   OPEN -> LOST   receive: the peer is gone (told from above, or its flag), its ring ended in the
- *                  middle of a frame, arriving() refused, or a withdrawn frame could not be copied
- *   NONE           the own rank, and ranks that this endpoint can't reach; sends are `lost`
- * LEFT and LOST are final.
+ *   OPEN -> LOST   receive: the peer is gone (told from above, or its flag) or its ring ended in
+ * the middle of a frame; poll: a withdrawn frame could not be copied NONE           the own rank,
+ * and ranks that this endpoint can't reach; sends are `lost` LEFT and LOST are final.
  */
 #ifndef SHOAL_NET_RING_ENDPOINT_H
 #define SHOAL_NET_RING_ENDPOINT_H

@@ -55,7 +55,7 @@ struct node {
     void *user;
     void (*on_received)(struct node *node, int peer, const struct net_header *header);
     void (*on_sent)(struct node *node, int peer);
-    bool refuse; /* arriving() says no */
+    bool refuse; /* arriving() throws payloads away */
     char fault[256];
 };
 
