@@ -68,7 +68,7 @@ struct kernel_pass {
     int input_count;
     uint32_t divisor;  /* float lanes: divide at the end; 0 or 1: no */
     size_t begin, end; /* whole lanes */
-    bool stream;       /* out is none of the inputs */
+    bool stream;       /* out is none of the inputs; at least a few vectors long */
 };
 
 struct kernel_loops {

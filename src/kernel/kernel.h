@@ -3,8 +3,16 @@
  * kernel.h: the pure loops over elements: reduce, scale, divide, copy, convert.
  *
  * One plain C reference per dtype and op, and SIMD forms chosen once at first use. Every form gives
- * the same bits. Nothing here allocates, blocks or fails: arguments are checked by the caller with
- * kernel_supports(). Pointers may be unaligned.
+ * the same bits, wherever an element lies in the array and however long that is; only the sign and
+ * payload of a NaN are not fixed. Nothing here allocates, blocks or fails: arguments are checked by
+ * the caller with kernel_supports(). Pointers may be unaligned. Any thread.
+ *
+ *  - Float arithmetic is IEEE 754 to nearest even with subnormals kept, whatever mode the calling
+ *    thread is in (on x86; on other machines the thread must be in that mode).
+ *  - Float min and max give NaN if any input is NaN; of equal numbers (-0 and +0) the first stays.
+ *  - Integers wrap. bool is 0 or 1: sum, max, bor and lor are or, prod, min, band and land are and,
+ *    bxor and lxor are xor. Logical ops on integers give 0 or 1.
+ *  - Complex products are (ac - bd, ad + bc).
  */
 #ifndef SHOAL_KERNEL_KERNEL_H
 #define SHOAL_KERNEL_KERNEL_H
@@ -23,39 +31,48 @@ const char *kernel_op_name(enum shoal_op op);
 bool kernel_dtype_parse(const char *name, enum shoal_dtype *out);
 bool kernel_op_parse(const char *name, enum shoal_op *out);
 
-/* Whether op has a meaning on dtype. */
+/* Whether op has a meaning on dtype: sum, prod on all; avg and premul_sum not on bool; min and max
+ * not on complex numbers; bitwise and logical ops on integers and bool. */
 bool kernel_supports(enum shoal_dtype dtype, enum shoal_op op);
 
 struct kernel_reduce {
     enum shoal_dtype dtype;
     enum shoal_op op;
     uint32_t divisor; /* AVG: divide the sum by this at the end; 0 or 1: partial sum, no division */
-    bool stream;      /* the output will not be read soon: non-temporal stores are welcome */
+    /* The output will not be read soon, and it is large: stores go around the cache where that
+     * helps (not below 4 KiB, and not in place). They are ordered before later stores of this
+     * thread. */
+    bool stream;
 };
 
 /* out[i] = inputs[0][i] op inputs[1][i] op … op inputs[input_count-1][i], in exactly this order,
  * left to right. input_count >= 1. out may be equal to any of the inputs but must not partly
  * overlap one. f16 and bf16 accumulate in f32 over all inputs and round once. PREMUL_SUM reduces as
- * SUM. */
+ * SUM. AVG divides the sum, which for 16-bit floats is still in f32 and for integers has wrapped;
+ * integers truncate toward zero. A single input without division is copied. */
 void kernel_reduce(const struct kernel_reduce *how, void *out, const void *const *inputs,
                    int input_count, size_t count);
 
-/* out[i] = in[i] * *factor; 16-bit floats in f32, rounded once. out may equal in. */
+/* out[i] = in[i] * *factor, one element; not for bool. 16-bit floats in f32, rounded once. out may
+ * equal in. */
 void kernel_scale(enum shoal_dtype dtype, void *out, const void *in, const void *factor,
                   size_t count);
 
-/* out[i] = in[i] / divisor, as the last step of AVG. out may equal in. */
+/* out[i] = in[i] / divisor, as the last step of AVG; divisor 0 or 1 copies. Not for bool. out may
+ * equal in. */
 void kernel_divide(enum shoal_dtype dtype, void *out, const void *in, uint32_t divisor,
                    size_t count);
 
-/* memcpy; with stream, non-temporal stores. */
+/* As memcpy, but out may equal in; stream as in kernel_reduce. */
 void kernel_copy(void *out, const void *in, size_t bytes, bool stream);
 
-/* Between f32 and a 16-bit float (SHOAL_F16 or SHOAL_BF16), nearest even. */
+/* Between f32 and a 16-bit float (SHOAL_F16 or SHOAL_BF16): nearest even, overflow to infinity, NaN
+ * stays NaN (quiet). Not in place. */
 void kernel_to_f32(enum shoal_dtype from, float *out, const void *in, size_t count);
 void kernel_from_f32(enum shoal_dtype to, void *out, const float *in, size_t count);
 
-/* "scalar", "avx2" or "avx512": the form in use. Option SHOAL_ISA forces one. */
+/* The form in use: "scalar" (the reference), "base" (SSE2 or NEON), "avx2" or "avx512". The best
+ * one that this processor has, or the one that option SHOAL_ISA names. */
 const char *kernel_isa(void);
 /* Forces a form (tests); false if this CPU lacks it. Not while another thread reduces. */
 bool kernel_force_isa(const char *name);

@@ -25,6 +25,7 @@ typedef long double wide_float;
 typedef __float128 wide_float;
 #endif
 typedef __int128 wide_integer;
+typedef unsigned __int128 unsigned_wide;
 
 enum { COUNT = 301, MAX_INPUTS = 17, MAX_ELEMENT_BYTES = 16 };
 
@@ -76,7 +77,8 @@ static wide_integer integer_combine(enum shoal_dtype dtype, enum shoal_op op, wi
                                     wide_integer b)
 {
     switch (op) {
-    case SHOAL_PROD: return wrap(dtype, wrap(dtype, a) * wrap(dtype, b));
+    case SHOAL_PROD:
+        return wrap(dtype, (wide_integer)(uint64_t)((unsigned_wide)a * (unsigned_wide)b));
     case SHOAL_MIN: return a < b ? a : b;
     case SHOAL_MAX: return a > b ? a : b;
     case SHOAL_BAND: return a & b;

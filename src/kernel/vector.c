@@ -13,6 +13,9 @@
 /* Bytes of a block of integer AVG: sum and inputs stay in the nearest cache. */
 #define AVG_BLOCK_BYTES 4096
 
+/* Below this the fence after the stores costs more than they save. */
+#define STREAM_LEAST_BYTES 4096
+
 struct lowering {
     enum kernel_lane lane;
     enum kernel_lane order_lane; /* for min and max */
@@ -52,15 +55,17 @@ static const enum kernel_combine bool_combines[SHOAL_OP_COUNT] = {
     [SHOAL_LXOR] = COMBINE_LXOR,
 };
 
-/* Streaming pays when it saves reading the output's lines; an output that is an input is read. */
-static bool is_input(const void *out, const void *const *inputs, int input_count)
+/* Streaming saves reading the output's lines before they are overwritten; an output that is an
+ * input has been read. */
+static bool streaming_pays(const void *out, const void *const *inputs, int input_count,
+                           size_t bytes)
 {
     for (int k = 0; k < input_count; k++) {
         if (inputs[k] == out) {
-            return true;
+            return false;
         }
     }
-    return false;
+    return bytes >= STREAM_LEAST_BYTES;
 }
 
 static void divide_in_blocks(void (*sum)(const struct kernel_pass *), struct kernel_pass *pass,
@@ -95,13 +100,14 @@ void kernel_vector_reduce(const struct kernel_loops *loops, const struct kernel_
     void (*loop)(const struct kernel_pass *) = loops->reduce[lane][combine];
     BASE_ASSERT(loop != NULL);
     bool divides = how->op == SHOAL_AVG && how->divisor > 1;
+    size_t bytes = count * kernel_dtype_bytes(how->dtype);
     struct kernel_pass pass = {
         .out = out,
         .inputs = (const char *const *)inputs,
         .input_count = input_count,
         .divisor = divides && lowering->divides ? how->divisor : 0,
-        .end = count * kernel_dtype_bytes(how->dtype),
-        .stream = how->stream && !is_input(out, inputs, input_count),
+        .end = bytes,
+        .stream = how->stream && streaming_pays(out, inputs, input_count, bytes),
     };
     if (divides && !lowering->divides) {
         divide_in_blocks(loop, &pass, how);
@@ -132,16 +138,10 @@ void kernel_vector_divide(const struct kernel_loops *loops, enum shoal_dtype dty
     }
 }
 
-/* A band of one input is a copy that can go around the cache. */
+/* A reduction of one input is a copy that can go around the cache. */
 void kernel_vector_copy_streamed(const struct kernel_loops *loops, void *out, const void *in,
                                  size_t bytes)
 {
-    struct kernel_pass pass = {
-        .out = out,
-        .inputs = (const char *const *)&in,
-        .input_count = 1,
-        .end = bytes,
-        .stream = true,
-    };
-    loops->reduce[LANE_U8][COMBINE_BAND](&pass);
+    struct kernel_reduce how = {.dtype = SHOAL_U8, .op = SHOAL_BOR, .stream = true};
+    kernel_vector_reduce(loops, &how, out, &in, 1, bytes);
 }

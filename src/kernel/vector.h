@@ -22,12 +22,15 @@
  *   stream_end                      orders those stores before later ones
  *   full_load_part, full_store_part, half_load_part, half_store_part
  *                                   the first `bytes` bytes only; the rest reads as zero
+ *   widen_u16, narrow_u16           half to a vector of u32 and back; values fit
  *   widen_f16, narrow_f16           half to a vector of f32 and back, as half.h does it
  * or takes the plain ones from vector_plain.h. Last it includes this file.
  */
 #include <string.h>
 
 #include "kernel/form.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "pairs of bf16, parts of vectors");
 
 INLINE vfull full_load(const char *from)
 {
@@ -52,17 +55,21 @@ INLINE void half_store(char *to, vhalf value)
 /* bf16 is the upper half of an f32. */
 INLINE vf32 widen_bf16(vhalf half)
 {
-    return (vf32)(__builtin_convertvector(half, vu32) << 16);
+    return (vf32)(widen_u16(half) << 16);
 }
 
-/* As half_to_bf16 in half.h. */
+/* To bf16 as half_to_bf16 in half.h does it, left in the upper half of each 32 bits. A NaN loses
+ * its lower half first, so that rounding cannot carry. */
+INLINE vu32 round_bf16(vf32 value)
+{
+    vu32 is_nan = (vu32)(value != value);
+    vu32 bits = ((vu32)value | (is_nan & 0x400000u)) & ~(is_nan & 0xffffu);
+    return bits + 0x7fffu + (bits >> 16 & 1u);
+}
+
 INLINE vhalf narrow_bf16(vf32 value)
 {
-    vu32 bits = (vu32)value;
-    vu32 rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    vu32 quiet = bits >> 16 | 0x40u;
-    vu32 is_nan = (vu32)((bits & 0x7fffffffu) > 0x7f800000u);
-    return __builtin_convertvector((is_nan & quiet) | (~is_nan & rounded), vhalf);
+    return narrow_u16(round_bf16(value) >> 16);
 }
 
 #define LANE      f64
@@ -85,6 +92,7 @@ INLINE vhalf narrow_bf16(vf32 value)
 #define LANE_BITS 16
 #define LANE_FLOAT
 #define LANE_HALF
+#define LANE_PAIRED
 #include "kernel/vector_lane.h"
 
 #define LANE      i8

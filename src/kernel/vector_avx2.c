@@ -23,6 +23,17 @@ INLINE void stream_end(void)
     _mm_sfence();
 }
 
+INLINE vu32 widen_u16(vhalf half)
+{
+    return (vu32)_mm256_cvtepu16_epi32((__m128i)half);
+}
+
+INLINE vhalf narrow_u16(vu32 value)
+{
+    __m256i v = (__m256i)value;
+    return (vhalf)_mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+}
+
 INLINE vf32 widen_f16(vhalf half)
 {
     return (vf32)_mm256_cvtph_ps((__m128i)half);

@@ -43,6 +43,16 @@ INLINE void half_store_part(char *to, vhalf value, size_t bytes)
     _mm256_mask_storeu_epi8(to, (UINT32_C(1) << bytes) - 1, (__m256i)value);
 }
 
+INLINE vu32 widen_u16(vhalf half)
+{
+    return (vu32)_mm512_cvtepu16_epi32((__m256i)half);
+}
+
+INLINE vhalf narrow_u16(vu32 value)
+{
+    return (vhalf)_mm512_cvtepi32_epi16((__m512i)value);
+}
+
 INLINE vf32 widen_f16(vhalf half)
 {
     return (vf32)_mm512_cvtph_ps((__m256i)half);

@@ -5,6 +5,7 @@
  *   LANE_BITS   of one element in memory
  *   LANE_FLOAT, LANE_UNSIGNED or LANE_SIGNED   defined: which operations it has
  *   LANE_HALF   defined: a 16-bit float, computed in f32
+ *   LANE_PAIRED defined: bf16, two vectors of which are taken apart without shuffles
  * All are undefined again at the end. The shape of the loops is explained in vector.h.
  */
 #define GLUE_NOW(a, b) a##b
@@ -120,36 +121,71 @@ INLINE ACC NAME(finish)(ACC sum, uint32_t divisor)
     return sum;
 }
 
-INLINE void NAME(step_four)(const struct kernel_pass *pass, size_t at, int input_count,
-                            NAME(combine) * combine, bool stream)
+/* Two ACCs from 2 * SPAN bytes and back. Which element is in which doesn't matter to a reduction,
+ * so bf16 goes by even and odd ones, which costs no shuffle: they are the lower and upper halves of
+ * each 32 bits. */
+#ifdef LANE_PAIRED
+INLINE void NAME(load_two)(const char *from, ACC *a, ACC *b)
+{
+    vu32 both = (vu32)full_load(from);
+    *a = (ACC)(both << 16);
+    *b = (ACC)(both & 0xffff0000u);
+}
+
+INLINE void NAME(store_two)(char *to, ACC a, ACC b, bool stream)
+{
+    vfull both = (vfull)(NAME(round)(a) >> 16 | (NAME(round)(b) & 0xffff0000u));
+    if (stream) {
+        full_stream(to, both);
+    } else {
+        full_store(to, both);
+    }
+}
+#else
+INLINE void NAME(load_two)(const char *from, ACC *a, ACC *b)
+{
+    *a = NAME(load)(from);
+    *b = NAME(load)(from + SPAN);
+}
+
+INLINE void NAME(store_two)(char *to, ACC a, ACC b, bool stream)
+{
+    if (stream) {
+        MEMORY(stream)(to, NARROW(a));
+        MEMORY(stream)(to + SPAN, NARROW(b));
+    } else {
+        MEMORY(store)(to, NARROW(a));
+        MEMORY(store)(to + SPAN, NARROW(b));
+    }
+}
+#endif
+
+INLINE void NAME(step_four)(const struct kernel_pass *pass, size_t at, NAME(combine) * combine,
+                            bool stream)
 {
     const char *in = pass->inputs[0] + at;
-    ACC a = NAME(load)(in), b = NAME(load)(in + SPAN);
-    ACC c = NAME(load)(in + 2 * SPAN), d = NAME(load)(in + 3 * SPAN);
-    for (int k = 1; k < input_count; k++) {
+    ACC a, b, c, d;
+    NAME(load_two)(in, &a, &b);
+    NAME(load_two)(in + 2 * SPAN, &c, &d);
+    for (int k = 1; k < pass->input_count; k++) {
+        ACC w, x, y, z;
         in = pass->inputs[k] + at;
-        a = combine(a, NAME(load)(in));
-        b = combine(b, NAME(load)(in + SPAN));
-        c = combine(c, NAME(load)(in + 2 * SPAN));
-        d = combine(d, NAME(load)(in + 3 * SPAN));
+        NAME(load_two)(in, &w, &x);
+        NAME(load_two)(in + 2 * SPAN, &y, &z);
+        a = combine(a, w), b = combine(b, x);
+        c = combine(c, y), d = combine(d, z);
     }
     a = NAME(finish)(a, pass->divisor), b = NAME(finish)(b, pass->divisor);
     c = NAME(finish)(c, pass->divisor), d = NAME(finish)(d, pass->divisor);
     char *out = pass->out + at;
-    if (stream) {
-        MEMORY(stream)(out, NARROW(a)), MEMORY(stream)(out + SPAN, NARROW(b));
-        MEMORY(stream)(out + 2 * SPAN, NARROW(c)), MEMORY(stream)(out + 3 * SPAN, NARROW(d));
-    } else {
-        MEMORY(store)(out, NARROW(a)), MEMORY(store)(out + SPAN, NARROW(b));
-        MEMORY(store)(out + 2 * SPAN, NARROW(c)), MEMORY(store)(out + 3 * SPAN, NARROW(d));
-    }
+    NAME(store_two)(out, a, b, stream);
+    NAME(store_two)(out + 2 * SPAN, c, d, stream);
 }
 
-INLINE void NAME(step_one)(const struct kernel_pass *pass, size_t at, int input_count,
-                           NAME(combine) * combine)
+INLINE void NAME(step_one)(const struct kernel_pass *pass, size_t at, NAME(combine) * combine)
 {
     ACC a = NAME(load)(pass->inputs[0] + at);
-    for (int k = 1; k < input_count; k++) {
+    for (int k = 1; k < pass->input_count; k++) {
         a = combine(a, NAME(load)(pass->inputs[k] + at));
     }
     MEMORY(store)(pass->out + at, NARROW(NAME(finish)(a, pass->divisor)));
@@ -157,60 +193,67 @@ INLINE void NAME(step_one)(const struct kernel_pass *pass, size_t at, int input_
 
 /* `bytes` less than SPAN. */
 INLINE void NAME(step_part)(const struct kernel_pass *pass, size_t at, size_t bytes,
-                            int input_count, NAME(combine) * combine)
+                            NAME(combine) * combine)
 {
     ACC a = WIDEN(MEMORY(load_part)(pass->inputs[0] + at, bytes));
-    for (int k = 1; k < input_count; k++) {
+    for (int k = 1; k < pass->input_count; k++) {
         a = combine(a, WIDEN(MEMORY(load_part)(pass->inputs[k] + at, bytes)));
     }
     MEMORY(store_part)(pass->out + at, NARROW(NAME(finish)(a, pass->divisor)), bytes);
 }
 
-/* Does what fills steps of four with stores around the cache, and what lies before the first
- * aligned one. Returns where to go on. */
-INLINE size_t NAME(run_streamed)(const struct kernel_pass *pass, int input_count,
-                                 NAME(combine) * combine)
+typedef void NAME(part)(const struct kernel_pass *pass, size_t at, size_t bytes);
+
+/* Does what lies before the first vector of the output that can be stored around the cache, and
+ * sets *at behind it; false if there is no such vector. */
+INLINE bool NAME(begin_stream)(const struct kernel_pass *pass, size_t *at, NAME(combine) * combine,
+                               NAME(part) * part)
 {
-    size_t at = pass->begin;
-    size_t head_bytes = -(uintptr_t)(pass->out + at) % SPAN;
-    if (head_bytes % ELEMENT_BYTES != 0 || pass->end - at < head_bytes + 4 * SPAN) {
-        return at;
+    size_t head_bytes = -(uintptr_t)(pass->out + *at) % VECTOR_BYTES;
+    if (!pass->stream || head_bytes % ELEMENT_BYTES != 0) {
+        return false;
+    }
+    if (head_bytes >= SPAN) {
+        NAME(step_one)(pass, *at, combine);
+        *at += SPAN;
+        head_bytes -= SPAN;
     }
     if (head_bytes > 0) {
-        NAME(step_part)(pass, at, head_bytes, input_count, combine);
+        part(pass, *at, head_bytes);
+        *at += head_bytes;
     }
-    for (at += head_bytes; pass->end - at >= 4 * SPAN; at += 4 * SPAN) {
-        NAME(step_four)(pass, at, input_count, combine, true);
-    }
-    stream_end();
-    return at;
+    return true;
 }
 
-INLINE void NAME(run)(const struct kernel_pass *pass, int input_count, NAME(combine) * combine)
+INLINE void NAME(run)(const struct kernel_pass *pass, NAME(combine) * combine, NAME(part) * part)
 {
-    size_t at = pass->stream ? NAME(run_streamed)(pass, input_count, combine) : pass->begin;
+    size_t at = pass->begin;
+    bool stream = NAME(begin_stream)(pass, &at, combine, part);
     for (; pass->end - at >= 4 * SPAN; at += 4 * SPAN) {
-        NAME(step_four)(pass, at, input_count, combine, false);
+        NAME(step_four)(pass, at, combine, stream);
+    }
+    if (stream) {
+        stream_end();
     }
     for (; pass->end - at >= SPAN; at += SPAN) {
-        NAME(step_one)(pass, at, input_count, combine);
+        NAME(step_one)(pass, at, combine);
     }
     if (at < pass->end) {
-        NAME(step_part)(pass, at, pass->end - at, input_count, combine);
+        part(pass, at, pass->end - at);
     }
 }
 
 /* ---- entries of the table ---- */
 
-/* Two inputs have a loop of their own, in which the compiler knows the count. */
-#define DEFINE_REDUCE(OP)                                         \
-    static void NAME(reduce_##OP)(const struct kernel_pass *pass) \
-    {                                                             \
-        if (pass->input_count == 2) {                             \
-            NAME(run)(pass, 2, NAME(OP));                         \
-        } else {                                                  \
-            NAME(run)(pass, pass->input_count, NAME(OP));         \
-        }                                                         \
+#define DEFINE_REDUCE(OP)                                                                 \
+    static __attribute__((noinline)) void NAME(part_##OP)(const struct kernel_pass *pass, \
+                                                          size_t at, size_t bytes)        \
+    {                                                                                     \
+        NAME(step_part)(pass, at, bytes, NAME(OP));                                       \
+    }                                                                                     \
+    static void NAME(reduce_##OP)(const struct kernel_pass *pass)                         \
+    {                                                                                     \
+        NAME(run)(pass, NAME(OP), NAME(part_##OP));                                       \
     }
 DEFINE_REDUCE(min)
 DEFINE_REDUCE(max)
@@ -290,6 +333,7 @@ static void NAME(from_f32)(void *out, const float *in, size_t count)
 #undef LANE
 #undef LANE_BITS
 #undef LANE_HALF
+#undef LANE_PAIRED
 #undef LANE_FLOAT
 #undef LANE_UNSIGNED
 #undef LANE_SIGNED
