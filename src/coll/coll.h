@@ -20,7 +20,8 @@ struct coll_algorithm {
     enum coll_kind kind;
     const char *summary; /* one line: how, rounds, bytes per rank, source */
     bool same_tree;      /* sums every element in one and the same tree wherever it lies */
-    bool rounds_once;    /* a 16-bit float is rounded once: all inputs meet in one reduce */
+    bool rounds_once;    /* a 16-bit float is rounded once: all inputs meet in one reduce, in the
+                          * order of ranks */
     /* Whether it can do the shape (sizes that are powers of two, several hosts, …). NULL: always.
      */
     bool (*fits)(const struct coll_shape *shape);
@@ -61,6 +62,7 @@ struct coll_report {
     uint64_t bytes_sent_max; /* by one rank */
     uint64_t scratch_max;    /* elements */
     bool same_tree;          /* every element of every output was summed in the same tree */
+    bool rounds_once;        /* which is one reduce over all inputs, in the order of ranks */
 };
 
 /* shapes[size], schedules[size] of all ranks. Proves that: messages match in number and length; no

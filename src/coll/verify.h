@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * verify.h: the verifier's parts. coll_verify in verify.c calls them in this order:
+ *   memory   where each rank's buffers lie and what they hold at the start;
+ *   form     every step lies within its buffers, waits only for earlier ones, writes no input;
+ *   race     steps that may run at once don't disturb each other;
+ *   run      messages match; the run of all ranks ends, and leaves values in memory;
+ *   result   the values are what the operation promises.
+ */
+#ifndef SHOAL_COLL_VERIFY_H
+#define SHOAL_COLL_VERIFY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "coll/coll.h"
+
+/* ---- trees: the sums, as expressions over ranks ------------------------------------------------
+ */
+
+/* A tree says of which ranks' inputs a value is the sum, and in which order; equal ones have equal
+ * numbers. 0 to size-1 are the ranks' inputs themselves. */
+struct trees;
+#define TREE_OLD   (UINT32_MAX - 1) /* what the output held before */
+#define TREE_UNSET UINT32_MAX       /* scratch that nobody wrote */
+
+enum shoal_status trees_create(int size, struct trees **out);
+/* NULL is allowed. */
+void trees_free(struct trees *trees);
+/* operands[0] op operands[1] op …; with `final`, divided after it. One operand: the division alone.
+ * SHOAL_ERR_INTERNAL if an input would be in it twice, or if an operand is already divided, old or
+ * unset. */
+enum shoal_status trees_reduce(struct trees *trees, const uint32_t *operands, uint32_t count,
+                               bool final, uint32_t *out);
+/* Whether every rank's input is in it (each once, by construction), divided at the end. */
+bool trees_is_complete(const struct trees *trees, uint32_t tree);
+/* Whether all inputs meet in one reduce, in rank order. */
+bool trees_is_one_reduce(const struct trees *trees, uint32_t tree);
+/* "((0 1) (2 3))/", cut where the text is full. */
+void trees_print(const struct trees *trees, uint32_t tree, char *text, size_t text_bytes);
+
+/* ---- memory ------------------------------------------------------------------------------------
+ */
+
+struct cell {
+    uint32_t tree;
+    uint32_t index; /* element of the input; of TREE_OLD: of the output */
+};
+
+/* One rank's buffers in one array: scratch, and input and output side by side or, in place, over
+ * each other. */
+struct memory {
+    uint64_t base[3];   /* of each enum schedule_buffer in cells */
+    uint64_t extent[3]; /* elements that the operation may touch */
+    uint64_t cell_count;
+    struct cell *cells;
+    bool aliased;
+};
+
+enum shoal_status memory_init(const struct coll_shape *shape, const struct schedule *schedule,
+                              struct memory *memory);
+void memory_release(struct memory *memory);
+/* What the cells of input and output held at the start; scratch starts at base[BUFFER_SCRATCH]. */
+struct cell memory_initial(const struct coll_shape *shape, const struct memory *memory,
+                           uint64_t cell);
+
+/* ---- the verifier ------------------------------------------------------------------------------
+ */
+
+struct verifier {
+    int size;
+    const struct coll_shape *shapes;
+    struct schedule *const *schedules;
+    struct memory *memories; /* [size] */
+    struct trees *trees;
+    uint32_t *first_step; /* [size+1] of each rank among the steps of all ranks */
+    uint32_t *partner;    /* of each message step, the step at the other end; in that numbering */
+    uint32_t *depth;      /* of each step: messages in the longest chain that ends with it */
+    uint64_t *known;      /* barrier: words of each step, the ranks that are known to be there */
+    int known_words;
+};
+
+/* "rank 1 step 7 (recv of 4 elements from rank 2, output+8)". Static text of the thread. */
+const char *verify_step_text(const struct verifier *verifier, int rank, uint32_t step);
+
+enum shoal_status verify_form(const struct verifier *verifier, int rank);
+enum shoal_status verify_race(const struct verifier *verifier, int rank);
+enum shoal_status verify_messages(struct verifier *verifier);
+enum shoal_status verify_run(struct verifier *verifier);
+enum shoal_status verify_result(const struct verifier *verifier, struct coll_report *report);
+
+#endif

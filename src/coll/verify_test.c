@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * verify_test.c: the verifier proves every algorithm for 1 to 64 ranks. Small groups get the full
+ * grid of counts, segments, roots, hosts and places; large ones a sparse one, since what goes wrong
+ * with many ranks goes wrong with few.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/status.h"
+#include "coll/coll.h"
+#include "support/coll_case.h"
+
+#define ALGORITHMS_MAX 64
+
+/* What all cases of an algorithm had in common. */
+struct finding {
+    uint32_t proofs;
+    bool same_tree, rounds_once; /* in all cases */
+};
+
+static struct finding findings[ALGORITHMS_MAX];
+
+static void prove(int number, const struct coll_case *one)
+{
+    bool fits;
+    struct coll_report report = {0};
+    enum shoal_status status = case_verify(one, &fits, &report);
+    if (status != SHOAL_OK)
+        fail_msg("%s: %s", case_text(one), base_error_text());
+    if (!fits)
+        return;
+    if (one->algorithm->same_tree && !report.same_tree)
+        fail_msg("%s: claims one tree, but has several", case_text(one));
+    if (one->algorithm->rounds_once && !report.rounds_once)
+        fail_msg("%s: claims one reduce, but has several", case_text(one));
+    struct finding *finding = &findings[number];
+    finding->same_tree = (finding->proofs == 0 || finding->same_tree) && report.same_tree;
+    finding->rounds_once = (finding->proofs == 0 || finding->rounds_once) && report.rounds_once;
+    finding->proofs++;
+}
+
+static bool has_root(enum coll_kind kind)
+{
+    return kind == COLL_REDUCE || kind == COLL_BROADCAST || kind == COLL_GATHER ||
+           kind == COLL_SCATTER;
+}
+
+static bool sees_hosts(const struct coll_algorithm *algorithm)
+{
+    return strcmp(algorithm->name, "two_level") == 0;
+}
+
+/* All roots to be tried, hosts and places of one algorithm, size, count and segment. */
+static void prove_places(int number, struct coll_case one, bool sparse)
+{
+    enum coll_kind kind = one.algorithm->kind;
+    int roots[] = {0, one.size - 1, one.size / 2};
+    int root_count = !has_root(kind) ? 1 : one.size < 3 ? one.size : sparse ? 2 : 3;
+    int places = case_has_in_place(kind) ? sparse ? 2 : PLACE_COUNT : 1;
+    for (int root = 0; root < root_count; root++)
+        for (int place = 0; place < places; place++)
+            for (int hosts = 0; hosts < HOSTS_LAYOUTS; hosts++) {
+                if (!sees_hosts(one.algorithm) && hosts != HOSTS_EACH)
+                    continue;
+                one.root = roots[root];
+                one.in_place = (enum case_in_place)place;
+                one.hosts = (enum case_hosts)hosts;
+                prove(number, &one);
+            }
+}
+
+static void prove_size(int size, bool sparse)
+{
+    uint64_t p = (uint64_t)size;
+    uint64_t counts[] = {1, 2 * p + 1, 0, p - 1, p, 13};
+    uint64_t segments[] = {3, 1, 1000};
+    for (int i = 0; coll_algorithms()[i]; i++) {
+        struct coll_case one = {.algorithm = coll_algorithms()[i], .size = size};
+        for (int count = 0; count < (sparse ? 2 : 6); count++)
+            for (int segment = 0; segment < (sparse ? 1 : 3); segment++) {
+                bool has_blocks = case_has_v(one.algorithm->kind);
+                one.count = has_blocks ? counts[count] / p + (counts[count] > 0) : counts[count];
+                one.segment_count = segments[segment];
+                prove_places(i, one, sparse);
+            }
+    }
+}
+
+static void test_small_groups(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 9; size++)
+        prove_size(size, false);
+}
+
+static void test_groups_up_to_64(void **state)
+{
+    (void)state;
+    for (int size = 10; size <= 64; size++)
+        prove_size(size, true);
+}
+
+static void test_v_forms(void **state)
+{
+    (void)state;
+    static const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 33, 64};
+    for (int i = 0; coll_algorithms()[i]; i++) {
+        struct coll_case one = {.algorithm = coll_algorithms()[i], .is_v = true};
+        if (!case_has_v(one.algorithm->kind))
+            continue;
+        for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
+            bool sparse = sizes[k] > 9;
+            one.size = sizes[k];
+            for (uint64_t count = 1; count < 6; count += sparse ? 4 : 1) {
+                one.count = count;
+                one.segment_count = sparse ? 3 : 2;
+                prove_places(i, one, sparse);
+            }
+        }
+    }
+}
+
+/* Buffers over several windows of segments. */
+static void test_long_buffers(void **state)
+{
+    (void)state;
+    for (int i = 0; coll_algorithms()[i]; i++)
+        for (int size = 2; size <= 6; size++) {
+            struct coll_case one = {
+                .algorithm = coll_algorithms()[i], .size = size, .count = 400, .segment_count = 5};
+            prove_places(i, one, true);
+        }
+}
+
+/* Runs after the others: a property that all cases had must be claimed. */
+static void test_no_claim_is_missing(void **state)
+{
+    (void)state;
+    for (int i = 0; coll_algorithms()[i]; i++) {
+        const struct coll_algorithm *algorithm = coll_algorithms()[i];
+        if (findings[i].proofs == 0)
+            fail_msg("%s %s was never proved", comm_kind_name(algorithm->kind), algorithm->name);
+        if (findings[i].same_tree != algorithm->same_tree)
+            fail_msg("%s %s always has one tree", comm_kind_name(algorithm->kind), algorithm->name);
+        if (findings[i].rounds_once != algorithm->rounds_once)
+            fail_msg("%s %s always has one reduce", comm_kind_name(algorithm->kind),
+                     algorithm->name);
+    }
+}
+
+/* Rounds and bytes are what the papers say. */
+static void test_rounds_and_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        enum coll_kind kind;
+        const char *name;
+        uint32_t rounds;
+        uint64_t elements; /* sent by one rank, of 16 ranks with count 160 or blocks of 10 */
+    } expected[] = {
+        {COLL_ALLREDUCE, "direct", 2, 300},
+        {COLL_ALLREDUCE, "exchange", 1, 2400},
+        {COLL_ALLREDUCE, "recursive_doubling", 4, 640},
+        {COLL_ALLREDUCE, "halving_doubling", 8, 300},
+        {COLL_ALLREDUCE, "ring", 30, 300},
+        {COLL_REDUCE_SCATTER, "direct", 1, 150},
+        {COLL_REDUCE_SCATTER, "halving", 4, 150},
+        {COLL_REDUCE_SCATTER, "ring", 15, 150},
+        {COLL_ALLGATHER, "direct", 1, 150},
+        {COLL_ALLGATHER, "bruck", 4, 150},
+        {COLL_ALLGATHER, "ring", 15, 150},
+        {COLL_BROADCAST, "direct", 2, 160},
+        {COLL_BROADCAST, "binomial", 4, 640},
+        {COLL_REDUCE, "direct", 2, 160},
+        {COLL_REDUCE, "binomial", 4, 160},
+        {COLL_ALLTOALL, "direct", 1, 150},
+        {COLL_ALLTOALL, "bruck", 4, 320},
+        {COLL_ALLTOALL, "pairwise", 15, 150},
+        {COLL_BARRIER, "direct", 1, 0},
+        {COLL_BARRIER, "dissemination", 4, 0},
+    };
+    for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
+        struct coll_case one = {.algorithm = coll_find(expected[i].kind, expected[i].name),
+                                .size = 16,
+                                .segment_count = 1000,
+                                .hosts = HOSTS_EACH};
+        assert_non_null(one.algorithm);
+        one.count = case_has_v(expected[i].kind) ? 10 : 160;
+        bool fits;
+        struct coll_report report = {0};
+        assert_int_equal(case_verify(&one, &fits, &report), SHOAL_OK);
+        if (report.rounds != expected[i].rounds)
+            fail_msg("%s: %u rounds", case_text(&one), report.rounds);
+        /* The direct forms with a root cut 160 in 15 parts: the longest has 11. */
+        uint64_t slack = expected[i].elements == 160 ? 15 : 0;
+        if (report.bytes_sent_max / 4 > expected[i].elements + slack ||
+            report.bytes_sent_max / 4 < expected[i].elements)
+            fail_msg("%s: %llu elements sent", case_text(&one),
+                     (unsigned long long)report.bytes_sent_max / 4);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_small_groups),     cmocka_unit_test(test_groups_up_to_64),
+        cmocka_unit_test(test_v_forms),          cmocka_unit_test(test_long_buffers),
+        cmocka_unit_test(test_rounds_and_bytes), cmocka_unit_test(test_no_claim_is_missing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
