@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * flow.c: drives an operation through its moves, never blocking inside: a caller's thread waits
+ * between two advances, the engine does something else.
+ *
+ * Round i does put(i), reduce(i-1), take(i-2), or put(i), take(i-1) where nothing is reduced: by
+ * the time a move waits for the peers they have usually done theirs a round ago.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "kernel/kernel.h"
+#include "local/group.h"
+#include "local/local.h"
+#include "local/slot.h"
+
+enum move { MOVE_PUT = 0, MOVE_REDUCE, MOVE_TAKE, MOVE_COUNT };
+
+/* ---- looking at the peers
+ * -------------------------------------------------------------------------------------- */
+
+static void mismatch(struct local_op *op, int rank, uint64_t theirs_packed)
+{
+    struct comm_group *group = op->local->group;
+    struct comm_signature mine = comm_signature_unpack(op->signature);
+    struct comm_signature theirs = comm_signature_unpack(theirs_packed);
+    char my_call[128], their_call[128], me[160], them[160];
+    comm_group_break(group, SHOAL_ERR_MISMATCH,
+                     "operation #%" PRIu64 " on group '%s' differs: %s called %s, but %s called %s",
+                     op->sequence, group->name, comm_rank_text(group, group->rank, me, sizeof(me)),
+                     comm_signature_text(&mine, my_call, sizeof(my_call)),
+                     comm_rank_text(group, rank, them, sizeof(them)),
+                     comm_signature_text(&theirs, their_call, sizeof(their_call)));
+}
+
+/* Whether rank has put block b; its first block must be of the same operation. */
+static bool has_put(struct local_op *op, int rank, uint64_t b)
+{
+    uint64_t block = op->first_block + b;
+    const struct local_stamp *stamp = &op->local->slots[rank]->stamps[block % LOCAL_SLOTS];
+    if (atomic_load_explicit(&stamp->number, memory_order_acquire) < block + 1)
+        return false;
+    if (b == 0 && stamp->signature != op->signature)
+        mismatch(op, rank, stamp->signature);
+    return true;
+}
+
+static bool has_reduced(const struct local_op *op, int rank, uint64_t b)
+{
+    return atomic_load_explicit(&op->local->slots[rank]->reduced, memory_order_acquire) >=
+           op->first_block + b + 1;
+}
+
+/* Whether every peer has left the block that this one would overwrite. */
+static bool stage_is_free(struct local_op *op, uint64_t b)
+{
+    struct local_group *local = op->local;
+    uint64_t block = op->first_block + b;
+    uint64_t needed = block + 1 > LOCAL_SLOTS ? block + 1 - LOCAL_SLOTS : 0;
+    if (local->known_taken >= needed)
+        return true;
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < local->group->size; i++) {
+        if (i == local->group->rank)
+            continue;
+        uint64_t taken = atomic_load_explicit(&local->slots[i]->taken, memory_order_acquire);
+        least = taken < least ? taken : least;
+    }
+    local->known_taken = least;
+    return least >= needed;
+}
+
+static bool peer_is_ready(struct local_op *op, int rank, enum move move, uint64_t b)
+{
+    if (move == MOVE_REDUCE)
+        return has_put(op, rank, b);
+    if (!local_takes_from(op, rank))
+        return true;
+    return op->reduces ? has_reduced(op, rank, b) : has_put(op, rank, b);
+}
+
+/* ---- the loop
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+/* Block that `move` handles in this round; false if none. */
+static bool block_of(const struct local_op *op, enum move move, uint64_t *b)
+{
+    uint64_t lag = move == MOVE_PUT ? 0 : move == MOVE_REDUCE ? 1 : op->reduces ? 2 : 1;
+    if (move == MOVE_REDUCE && !op->reduces)
+        return false;
+    *b = op->round - lag;
+    return op->round >= lag && *b < op->block_count;
+}
+
+static bool move_is_ready(struct local_op *op)
+{
+    struct local_group *local = op->local;
+    enum move move = (enum move)op->move;
+    uint64_t b;
+    if (comm_group_broken(local->group) || local_failed(local))
+        return true; /* the caller looks why */
+    if (!local->attached && !local_find_peers(local))
+        return false;
+    if (!block_of(op, move, &b))
+        return true;
+    if (move == MOVE_PUT)
+        return stage_is_free(op, b);
+    for (; op->waits_for < local->group->size; op->waits_for++)
+        if (op->waits_for != local->group->rank && !peer_is_ready(op, op->waits_for, move, b))
+            return false;
+    return true;
+}
+
+static void publish(struct local_op *op, atomic_ullong *number, uint64_t b)
+{
+    struct local_group *local = op->local;
+    atomic_store_explicit(number, op->first_block + b + 1, memory_order_release);
+    local_ring(local);
+}
+
+static void do_move(struct local_op *op, uint64_t b)
+{
+    struct local_slot *own = op->local->own;
+    struct local_stamp *stamp = &own->stamps[(op->first_block + b) % LOCAL_SLOTS];
+    switch ((enum move)op->move) {
+    case MOVE_PUT:
+        local_put(op, b);
+        stamp->signature = op->signature;
+        publish(op, &stamp->number, b);
+        break;
+    case MOVE_REDUCE:
+        local_reduce(op, b);
+        publish(op, &own->reduced, b);
+        break;
+    case MOVE_TAKE:
+        local_take(op, b);
+        publish(op, &own->taken, b);
+        break;
+    default: break;
+    }
+}
+
+/* True when the operation is over. */
+static bool next_move(struct local_op *op)
+{
+    op->waits_for = 0;
+    if (++op->move < MOVE_COUNT)
+        return false;
+    op->move = MOVE_PUT;
+    op->round++;
+    return op->round >= op->block_count + (op->reduces ? 2 : 1);
+}
+
+/* All stamps of this operation were seen: everybody is through with the operations before. */
+static void learn(struct local_op *op)
+{
+    struct local_group *local = op->local;
+    enum coll_kind kind = op->call.kind;
+    bool saw_all = op->reduces || kind == COLL_ALLREDUCE || kind == COLL_ALLGATHER ||
+                   kind == COLL_ALLTOALL || kind == COLL_BARRIER;
+    if (saw_all && local->known_taken < op->first_block)
+        local->known_taken = op->first_block;
+}
+
+/* True when done; false when it waits for peers, or the group broke. */
+static bool advance(struct local_op *op)
+{
+    for (;;) {
+        uint64_t b;
+        if (!move_is_ready(op))
+            return false;
+        if (comm_group_broken(op->local->group) || local_failed(op->local)) {
+            local_adopt_failure(op->local);
+            return false;
+        }
+        if (block_of(op, (enum move)op->move, &b))
+            do_move(op, b);
+        if (next_move(op)) {
+            learn(op);
+            return true;
+        }
+    }
+}
+
+static void begin(struct local_op *op, struct comm_group *group, const struct comm_call *call,
+                  uint64_t sequence)
+{
+    struct local_group *local = group->local;
+    struct comm_signature signature = comm_signature_of(call, group->size);
+    op->local = local;
+    op->call = *call;
+    op->sequence = sequence;
+    op->signature = comm_signature_pack(&signature);
+    op->elem_bytes = call->kind == COLL_BARRIER ? 1 : kernel_dtype_bytes(call->dtype);
+    op->round = 0;
+    op->move = MOVE_PUT;
+    op->waits_for = 0;
+    local_op_lay_out(op);
+    op->first_block = local->next_block;
+    local->next_block += op->block_count;
+}
+
+/* ---- who is late
+ * ---------------------------------------------------------------------------------------------------
+ */
+
+static void mark_late(const struct local_op *op, bool *late)
+{
+    const struct local_group *local = op->local;
+    for (int i = 0; i < local->group->size; i++) {
+        const struct local_slot *slot = local->slots[i];
+        if (i == local->group->rank)
+            continue;
+        bool came = slot && atomic_load(&slot->stamps[op->first_block % LOCAL_SLOTS].number) >
+                                op->first_block;
+        late[i] = !came;
+    }
+}
+
+/* If all have come, those behind this rank's move. */
+static void mark_behind(struct local_op *op, bool *late)
+{
+    const struct local_group *local = op->local;
+    uint64_t b;
+    if (!local->attached || !block_of(op, (enum move)op->move, &b))
+        return;
+    for (int i = 0; i < local->group->size; i++)
+        if (i != local->group->rank)
+            late[i] = op->move == MOVE_PUT ? atomic_load(&local->slots[i]->taken) + LOCAL_SLOTS <
+                                                 op->first_block + b + 1
+                                           : !peer_is_ready(op, i, (enum move)op->move, b);
+}
+
+static void break_by_timeout(struct local_op *op)
+{
+    struct comm_group *group = op->local->group;
+    struct comm_signature signature = comm_signature_unpack(op->signature);
+    bool late[COMM_LOCAL_MAX] = {false};
+    char what[128], who[256], me[160];
+    mark_late(op, late);
+    bool absent = memchr(late, true, (size_t)group->size) != NULL;
+    if (!absent)
+        mark_behind(op, late);
+    comm_group_break(group, SHOAL_ERR_TIMEOUT,
+                     "%s #%" PRIu64 " on group '%s' took longer than %lld ms at %s: rank %s (same "
+                     "host) %s",
+                     comm_signature_text(&signature, what, sizeof(what)), op->sequence, group->name,
+                     (long long)atomic_load(&group->timeout_ms),
+                     comm_rank_text(group, group->rank, me, sizeof(me)),
+                     comm_ranks_text(group, late, who, sizeof(who)),
+                     absent ? "has not called it" : "has called it but does not go on");
+}
+
+/* ---- on the caller's thread
+ * --------------------------------------------------------------------------------------------- */
+
+#define WAIT_SLICE_MS 500
+
+static bool wait_ready(void *user)
+{
+    return move_is_ready(user);
+}
+
+static enum shoal_status run(struct comm_group *group, const struct comm_call *call,
+                             struct comm_plan *plan, uint64_t sequence, int64_t deadline_ns)
+{
+    (void)plan;
+    struct local_group *local = group->local;
+    struct local_op op;
+    begin(&op, group, call, sequence);
+    while (!advance(&op)) {
+        if (comm_group_broken(group))
+            break;
+        int64_t slice_ns = base_deadline_ns(WAIT_SLICE_MS);
+        bool last = deadline_ns <= slice_ns;
+        bool ready = base_wait(local->bells[group->rank], &group->world->policy, wait_ready, &op,
+                               last ? deadline_ns : slice_ns);
+        if (!ready && last && !comm_group_broken(group))
+            break_by_timeout(&op);
+    }
+    if (!comm_group_broken(group))
+        return SHOAL_OK;
+    local_fail(local);
+    comm_progress_kick(group->world);
+    return comm_group_health(group);
+}
+
+/* ---- in the engine
+ * -------------------------------------------------------------------------------------------------------
+ */
+
+static bool task_advance(struct comm_task *task)
+{
+    struct local_op *op = task->owner_run;
+    return advance(op);
+}
+
+static void task_cancel(struct comm_task *task)
+{
+    local_fail(task->group->local);
+}
+
+static void task_late(struct comm_task *task, bool *late)
+{
+    mark_late(task->owner_run, late);
+}
+
+static const struct comm_task_class task_class = {"local", task_advance, task_cancel, task_late};
+
+_Static_assert(sizeof(struct local_op) <= COMM_LOCAL_TASK_BYTES, "fits in a request");
+
+static enum shoal_status start(struct comm_group *group, struct comm_request *request)
+{
+    struct local_op *op = (struct local_op *)request->local_task;
+    memset(op, 0, sizeof(*op));
+    begin(op, group, &request->call, request->sequence);
+    op->task = (struct comm_task){.class = &task_class,
+                                  .group = group,
+                                  .call = request->call,
+                                  .signature = comm_signature_of(&request->call, group->size),
+                                  .sequence = request->sequence,
+                                  .deadline_ns = request->deadline_ns,
+                                  .done = comm_request_done,
+                                  .owner = request,
+                                  .owner_run = op};
+    comm_engine_start_task(group->engine, &op->task);
+    return SHOAL_OK;
+}
+
+const struct comm_path local_path = {run, start, false};
+
+bool local_can(const struct comm_call *call)
+{
+    return call->kind < COLL_SEND && !(call->kind == COLL_ALLTOALL && call->counts);
+}

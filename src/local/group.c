@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* group.c: taking, finding and giving back slots; how a failure reaches the peers. */
+#include "local/group.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/options.h"
+#include "local/local.h"
+
+#define BLOCK_BYTES     ((size_t)512 << 10)
+#define SYMMETRIC_BYTES ((size_t)16 << 10)
+#define CLOSE_LOOK_MS   1
+
+bool local_possible(const struct comm_group *group)
+{
+    return group->size > 1 && group->host_count == 1 && group->world &&
+           base_option_int(OPTION_LOCAL) != 0;
+}
+
+static void local_release(struct local_group *local)
+{
+    base_free(local->slots);
+    base_free(local->bells);
+    base_free(local->event_fds);
+    base_free(local->local_index);
+    base_free(local);
+}
+
+/* Waits until no peer reads this rank's slot any more: all have finished what this rank has. */
+static bool peers_are_done(struct local_group *local)
+{
+    struct comm_group *group = local->group;
+    struct comm_world *world = group->world;
+    if (local->next_block == 0)
+        return true;
+    if (!local->attached || comm_group_broken(group))
+        return false;
+    int64_t deadline_ns = base_deadline_ns(atomic_load(&group->timeout_ms));
+    for (int i = 0; i < group->size; i++) {
+        struct region_control *control =
+            region_control_of(&world->host->regions[local->local_index[i]]);
+        while (i != group->rank && atomic_load(&local->slots[i]->taken) < local->next_block) {
+            if (base_now_ns() > deadline_ns || comm_group_broken(group) || local_failed(local) ||
+                atomic_load(&control->left))
+                return false;
+            base_sleep_ms(CLOSE_LOOK_MS);
+        }
+    }
+    return true;
+}
+
+static void local_free(struct local_group *local)
+{
+    struct comm_group *group = local->group;
+    struct comm_world *world = group->world;
+    bool reusable = peers_are_done(local);
+    pthread_mutex_lock(&world->region_lock);
+    region_withdraw(&world->host->regions[world->local_rank], group->context);
+    if (reusable) /* otherwise a peer may still read it: the world gives it back */
+        region_free(&world->region, local->own_offset);
+    pthread_mutex_unlock(&world->region_lock);
+    group->local = NULL;
+    local_release(local);
+}
+
+static enum shoal_status take_tables(struct local_group *local)
+{
+    struct comm_group *group = local->group;
+    struct comm_world *world = group->world;
+    TRY(BASE_NEW_ARRAY(&local->slots, group->size, "a local group's slots"));
+    TRY(BASE_NEW_ARRAY(&local->bells, group->size, "a local group's bells"));
+    TRY(BASE_NEW_ARRAY(&local->event_fds, group->size, "a local group's descriptors"));
+    TRY(BASE_NEW_ARRAY(&local->local_index, group->size, "a local group's indexes"));
+    for (int i = 0; i < group->size; i++) {
+        int index = world->local_index[group->members[i]];
+        local->local_index[i] = index;
+        local->event_fds[i] = world->host->event_fds[index];
+        local->bells[i] = &region_control_of(&world->host->regions[index])->bell;
+    }
+    return SHOAL_OK;
+}
+
+static enum shoal_status take_slot(struct local_group *local)
+{
+    struct comm_world *world = local->group->world;
+    struct base_shared *own = &world->host->regions[world->local_rank];
+    size_t bytes =
+        sizeof(struct local_slot) + LOCAL_SLOTS * (local->block_bytes + local->slice_bytes);
+    pthread_mutex_lock(&world->region_lock);
+    enum shoal_status status = region_alloc(&world->region, bytes, &local->own_offset);
+    if (status == SHOAL_OK) {
+        local->own = (struct local_slot *)((char *)own->address + local->own_offset);
+        status = region_publish(own, local->group->context, local->own_offset);
+        if (status != SHOAL_OK)
+            region_free(&world->region, local->own_offset);
+    }
+    pthread_mutex_unlock(&world->region_lock);
+    return status;
+}
+
+enum shoal_status local_attach(struct comm_group *group)
+{
+    struct local_group *local = NULL;
+    uint64_t asked = (uint64_t)base_option_int(OPTION_CHUNK_BYTES);
+    size_t size = (size_t)group->size;
+    TRY(BASE_NEW(&local, "a local group"));
+    local->group = group;
+    local->slice_bytes = ((asked > 0 ? asked : BLOCK_BYTES) / size + 4095) / 4096 * 4096;
+    local->block_bytes = local->slice_bytes * size;
+    local->symmetric_bytes = SYMMETRIC_BYTES;
+    enum shoal_status status = take_tables(local);
+    if (status == SHOAL_OK)
+        status = take_slot(local);
+    if (status != SHOAL_OK) {
+        local_release(local);
+        return base_error_context(status, "group '%s'", group->name);
+    }
+    local->slots[group->rank] = local->own;
+    group->local_free = local_free;
+    group->local_fail = local_fail;
+    group->local = local;
+    comm_ring_peers(group->world, group); /* some may wait for this slot already */
+    return SHOAL_OK;
+}
+
+bool local_find_peers(struct local_group *local)
+{
+    struct comm_group *group = local->group;
+    for (int i = 0; i < group->size; i++) {
+        if (local->slots[i])
+            continue;
+        struct base_shared *region = &group->world->host->regions[local->local_index[i]];
+        size_t offset = region_find(region, group->context);
+        if (offset == 0)
+            return false;
+        local->slots[i] = (struct local_slot *)((char *)region->address + offset);
+    }
+    local->attached = true;
+    return true;
+}
+
+/* ---- failing
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+void local_adopt_failure(struct local_group *local)
+{
+    if (local_failed(local))
+        comm_group_break(local->group, (enum shoal_status)local->own->failure_status, "%s",
+                         local->own->failure_text);
+}
+
+void local_fail(struct local_group *local)
+{
+    struct comm_group *group = local->group;
+    while (atomic_load_explicit(&group->failure.state, memory_order_acquire) == 1)
+        ; /* another thread writes the text: microseconds */
+    for (int i = 0; i < group->size; i++) {
+        struct local_slot *slot = local->slots[i];
+        int none = 0;
+        if (!slot || !atomic_compare_exchange_strong(&slot->failure_state, &none, 1))
+            continue;
+        slot->failure_status = (int32_t)group->failure.status;
+        memcpy(slot->failure_text, group->failure.text, sizeof(slot->failure_text));
+        atomic_store_explicit(&slot->failure_state, 2, memory_order_release);
+    }
+    comm_ring_peers(group->world, group);
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slot.h: what a rank shares with its local peers for one group, and the state it keeps to itself.
+ *
+ * An operation is cut in blocks, the same number on all ranks; blocks are numbered through for the
+ * life of the group. For each block a rank goes through three moves and publishes a number after
+ * each:
+ *
+ *   put     copies what the others need from it into its stage      -> stamps[block % SLOTS].number
+ *   reduce  sums its slice of all stages into out and its result    -> reduced
+ *   take    copies what it needs out of the others' memory          -> taken
+ *
+ * all as "block + 1". Operations without a reduction skip the middle one.
+ *
+ * Invariants
+ *  1. Only its owner writes a slot, but for `failure`, which the first peer to fail writes.
+ *  2. A number is published after the data it stands for was written (release), and looked at
+ * before that data is read (acquire).
+ *  3. put(b) waits until all peers took b - SLOTS; so a stage or result that is still read is
+ *     never written, and a stamp never skips one that somebody waits for.
+ *  4. The stamp of an operation's first block carries its signature, and small payloads themselves.
+ */
+#ifndef SHOAL_LOCAL_SLOT_H
+#define SHOAL_LOCAL_SLOT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "comm/comm.h"
+
+#define LOCAL_SLOTS        4
+#define LOCAL_INLINE_BYTES 48
+
+struct local_stamp {
+    _Alignas(64) atomic_ullong number;
+    uint64_t signature;
+    unsigned char payload[LOCAL_INLINE_BYTES];
+};
+_Static_assert(sizeof(struct local_stamp) == 64, "a stamp is one cache line");
+
+struct local_slot {
+    struct local_stamp stamps[LOCAL_SLOTS];
+    _Alignas(64) atomic_ullong reduced;
+    _Alignas(64) atomic_ullong taken;
+    _Alignas(64) atomic_int failure_state; /* 0 none, 1 being written, 2 there */
+    int32_t failure_status;
+    char failure_text[BASE_ERROR_TEXT_BYTES];
+    _Alignas(4096) unsigned char stage[]; /* LOCAL_SLOTS blocks, then LOCAL_SLOTS results */
+};
+
+struct local_group {
+    struct comm_group *group;
+    struct local_slot *own;
+    struct local_slot **slots; /* [size] by group rank; NULL until found */
+    struct base_bell **bells;  /* [size] */
+    int *event_fds;            /* [size] */
+    int *local_index;          /* [size] index in the host's tables */
+    bool attached;             /* all slots are found */
+    size_t own_offset;
+    size_t block_bytes;     /* of a stage block */
+    size_t slice_bytes;     /* of a result, and of a block's part per rank: block_bytes / size */
+    size_t symmetric_bytes; /* up to here every rank sums everything itself */
+    uint64_t next_block;    /* number of the next operation's first block */
+    uint64_t known_taken;   /* all peers have taken at least so many */
+};
+
+enum local_mode {
+    LOCAL_INLINE,    /* payload in the stamp; whoever needs a sum sums all */
+    LOCAL_SYMMETRIC, /* payload in the stage; whoever needs a sum sums all */
+    LOCAL_SLICED     /* each rank sums a slice */
+};
+
+/* One operation under way. */
+struct local_op {
+    struct comm_task task; /* when it runs in the engine */
+    struct local_group *local;
+    struct comm_call call;
+    uint64_t sequence;
+    uint64_t signature; /* packed */
+    enum local_mode mode;
+    bool reduces; /* has the middle move */
+    size_t elem_bytes;
+    uint64_t block_count; /* of the operation */
+    uint64_t block_elems; /* elements of a block, or of a rank's part of it */
+    uint64_t first_block;
+    uint64_t round; /* of the loop over blocks */
+    int move;       /* within the round: 0 put, 1 reduce, 2 take */
+    int waits_for;  /* rank whose number is looked at next */
+};
+
+/* moves.c */
+/* Fills mode, blocks and elements from the call. */
+void local_op_lay_out(struct local_op *op);
+/* The moves on block b of the operation (0 …). */
+void local_put(struct local_op *op, uint64_t b);
+void local_reduce(struct local_op *op, uint64_t b);
+void local_take(struct local_op *op, uint64_t b);
+/* Whether this rank's take needs that rank's data. */
+bool local_takes_from(const struct local_op *op, int rank);
+
+static inline unsigned char *local_stage(const struct local_group *local, int rank, uint64_t block)
+{
+    return local->slots[rank]->stage + (block % LOCAL_SLOTS) * local->block_bytes;
+}
+
+static inline unsigned char *local_result(const struct local_group *local, int rank, uint64_t block)
+{
+    return local->slots[rank]->stage + LOCAL_SLOTS * local->block_bytes +
+           (block % LOCAL_SLOTS) * local->slice_bytes;
+}
+
+#endif
