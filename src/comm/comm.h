@@ -145,6 +145,8 @@ void comm_progress_until(struct comm_world *world, const atomic_int *done);
 void comm_progress_release(struct comm_world *world);
 /* Wakes whoever holds or waits for the engine: after a group broke. */
 void comm_progress_kick(struct comm_world *world);
+/* The same, and whoever waits on this rank's bell. */
+void comm_progress_wake_all(struct comm_world *world);
 /* Rings the bells of this rank's local peers in the group, or all (group NULL), and its own. */
 void comm_ring_peers(struct comm_world *world, const struct comm_group *group);
 

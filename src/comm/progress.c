@@ -112,6 +112,13 @@ void comm_progress_kick(struct comm_world *world)
     }
 }
 
+void comm_progress_wake_all(struct comm_world *world)
+{
+    base_bell_ring(&region_control_of(&world->host->regions[world->local_rank])->bell);
+    atomic_store(&world->work_left, 1);
+    comm_progress_kick(world);
+}
+
 /* Token held: starts all that is queued. */
 static void drain(struct comm_world *world)
 {

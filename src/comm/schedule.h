@@ -123,8 +123,8 @@ void schedule_reduce(struct schedule_builder *builder, struct schedule_span to,
                      const struct schedule_span *sources, int source_count, bool final);
 /* A copy that is AVG's last step on data which is already summed in place (group of one, roots). */
 void schedule_finalize(struct schedule_builder *builder, struct schedule_span at);
-/* A message without data: the signal leaves after everything emitted so far; everything that follows
- * the await waits for it, but it holds up no signal of its own round. Barriers. */
+/* A message without data: the signal leaves after everything emitted so far; everything that
+ * follows the await waits for it, but it holds up no signal of its own round. Barriers. */
 void schedule_signal(struct schedule_builder *builder, int peer);
 void schedule_await(struct schedule_builder *builder, int peer);
 /* What follows waits for everything emitted so far: for algorithms that bound what is in flight. */

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* group.c: joining, splitting, leaving and aborting groups; memory that local ranks share. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/handles.h"
+#include "base/memory.h"
+#include "base/options.h"
+#include "comm/meet.h"
+#include "local/local.h"
+
+enum shoal_status api_check_group(shoal_group_t handle)
+{
+    if (!handle)
+        return base_error(SHOAL_ERR_ARGUMENT, "group is NULL: make one with shoal_group_create");
+    if (comm_forked())
+        return base_error(SHOAL_ERR_STATE,
+                          "this process was forked after shoal started; a child may not use its "
+                          "parent's groups: start it by exec, or fork before shoal_group_create");
+    return SHOAL_OK;
+}
+
+enum shoal_status api_equip(struct comm_group *group)
+{
+    return local_possible(group) ? local_attach(group) : SHOAL_OK;
+}
+
+enum shoal_status shoal_unique_id_create(struct shoal_unique_id *out)
+{
+    if (!out)
+        return api_end(NULL, base_error(SHOAL_ERR_ARGUMENT, "out is NULL"));
+    return api_end(NULL, meet_unique_id_create(out));
+}
+
+/* ---- create
+ * ------------------------------------------------------------------------------------------------
+ */
+
+static enum shoal_status check_options(const struct shoal_group_options *options)
+{
+    size_t smallest = offsetof(struct shoal_group_options, reproducible) + sizeof(int);
+    if (options->struct_bytes < smallest)
+        return base_error(SHOAL_ERR_ARGUMENT,
+                          "options.struct_bytes is %zu, at least %zu expected: start from "
+                          "SHOAL_GROUP_OPTIONS_INIT",
+                          options->struct_bytes, smallest);
+    if (options->timeout_ms < 0)
+        return base_error(SHOAL_ERR_ARGUMENT,
+                          "options.timeout_ms is %lld: give 1 or more, or 0 "
+                          "for the default",
+                          (long long)options->timeout_ms);
+    int places =
+        (options->store != NULL) + (options->unique_id != NULL) + (options->user_store != NULL);
+    if (places > 1)
+        return base_error(SHOAL_ERR_ARGUMENT, "options: give one of store, unique_id and "
+                                              "user_store, not several");
+    if (options->user_store && (!options->user_store->set || !options->user_store->get))
+        return base_error(SHOAL_ERR_ARGUMENT, "options.user_store: set and get are both needed");
+    return SHOAL_OK;
+}
+
+static enum shoal_status create(const struct shoal_group_options *options, shoal_group_t *out)
+{
+    struct shoal_group_options defaults = SHOAL_GROUP_OPTIONS_INIT;
+    if (!options)
+        options = &defaults;
+    if (!out)
+        return base_error(SHOAL_ERR_ARGUMENT, "out is NULL");
+    if (comm_forked())
+        return base_error(SHOAL_ERR_STATE,
+                          "this process was forked after shoal started: start it by exec, or fork "
+                          "before the first shoal_group_create");
+    TRY(check_options(options));
+    TRY(base_options_load());
+    struct comm_group *group = NULL;
+    TRY(comm_world_create(options, &group));
+    enum shoal_status status = api_equip(group);
+    if (status != SHOAL_OK) {
+        comm_group_close(group);
+        return status;
+    }
+    *out = (shoal_group_t)group;
+    return SHOAL_OK;
+}
+
+enum shoal_status shoal_group_create(const struct shoal_group_options *options, shoal_group_t *out)
+{
+    return api_end(NULL, create(options, out));
+}
+
+/* ---- sub-groups
+ * --------------------------------------------------------------------------------------------------
+ */
+
+/* What every rank says in a split. */
+struct choice {
+    int32_t color, key, rank;
+};
+
+static int compare_choices(const void *left, const void *right)
+{
+    const struct choice *a = left, *b = right;
+    if (a->key != b->key)
+        return a->key < b->key ? -1 : 1;
+    return a->rank < b->rank ? -1 : 1;
+}
+
+/* The members of the own color in order; count is returned. */
+static int members_of(const struct comm_group *parent, struct choice *choices, int color,
+                      int *members)
+{
+    int count = 0;
+    qsort(choices, (size_t)parent->size, sizeof(*choices), compare_choices);
+    for (int i = 0; i < parent->size; i++)
+        if (choices[i].color == color)
+            members[count++] = parent->members[choices[i].rank];
+    return count;
+}
+
+static enum shoal_status open_and_equip(struct comm_group *parent, const int *members, int count,
+                                        const char *name, uint64_t context, shoal_group_t *out)
+{
+    struct comm_group *group = NULL;
+    TRY(comm_group_open(parent->world, members, count, name, context, &group));
+    group->reproducible = parent->reproducible;
+    atomic_store(&group->timeout_ms, atomic_load(&parent->timeout_ms));
+    enum shoal_status status = api_equip(group);
+    if (status != SHOAL_OK) {
+        comm_group_close(group);
+        return status;
+    }
+    *out = (shoal_group_t)group;
+    return SHOAL_OK;
+}
+
+static enum shoal_status split(struct comm_group *parent, int color, int key, shoal_group_t *out)
+{
+    struct choice mine = {color, key, parent->rank};
+    struct choice *choices = NULL;
+    int *members = NULL;
+    TRY(BASE_NEW_ARRAY(&choices, parent->size, "a split"));
+    enum shoal_status status = BASE_NEW_ARRAY(&members, parent->size, "a split");
+    if (status == SHOAL_OK)
+        status = shoal_allgather(&mine, choices, 3, SHOAL_I32, (shoal_group_t)parent, NULL);
+    if (status == SHOAL_OK) {
+        uint64_t context = comm_split_context(parent, parent->split_number++, color);
+        int count = members_of(parent, choices, color, members);
+        if (color >= 0)
+            status = open_and_equip(parent, members, count, "split", context, out);
+        else
+            *out = NULL;
+    }
+    base_free(choices);
+    base_free(members);
+    return status;
+}
+
+enum shoal_status shoal_group_split(shoal_group_t group, int color, int key, shoal_group_t *out)
+{
+    enum shoal_status status = api_check_group(group);
+    if (status == SHOAL_OK && !out)
+        status = base_error(SHOAL_ERR_ARGUMENT, "out is NULL");
+    if (status == SHOAL_OK)
+        status = split(api_group(group), color, key, out);
+    return api_end(group, status);
+}
+
+static enum shoal_status check_ranks(const struct comm_group *parent, const int *ranks, int count)
+{
+    bool seen[65536] = {false};
+    bool has_own = false;
+    if (!ranks || count < 1 || count > parent->size || parent->size > 65536)
+        return base_error(SHOAL_ERR_ARGUMENT, "%d ranks: a sub-group takes 1 to %d", count,
+                          parent->size);
+    for (int i = 0; i < count; i++) {
+        if (ranks[i] < 0 || ranks[i] >= parent->size || seen[ranks[i]])
+            return base_error(SHOAL_ERR_ARGUMENT, "ranks[%d] is %d, which is %s", i, ranks[i],
+                              ranks[i] >= 0 && ranks[i] < parent->size ? "listed twice"
+                                                                       : "no rank of the group");
+        seen[ranks[i]] = true;
+        has_own |= ranks[i] == parent->rank;
+    }
+    if (!has_own)
+        return base_error(SHOAL_ERR_ARGUMENT, "rank %d is not in the list; only members call this",
+                          parent->rank);
+    return SHOAL_OK;
+}
+
+static enum shoal_status subset(struct comm_group *parent, const int *ranks, int count,
+                                const char *name, shoal_group_t *out)
+{
+    if (!out)
+        return base_error(SHOAL_ERR_ARGUMENT, "out is NULL");
+    TRY(check_ranks(parent, ranks, count));
+    struct comm_group *group = NULL;
+    TRY(comm_group_subset(parent, ranks, count, name ? name : "subset", &group));
+    group->reproducible = parent->reproducible;
+    atomic_store(&group->timeout_ms, atomic_load(&parent->timeout_ms));
+    enum shoal_status status = api_equip(group);
+    if (status != SHOAL_OK) {
+        comm_group_close(group);
+        return status;
+    }
+    *out = (shoal_group_t)group;
+    return SHOAL_OK;
+}
+
+enum shoal_status shoal_group_subset(shoal_group_t group, const int *ranks, int count,
+                                     const char *name, shoal_group_t *out)
+{
+    enum shoal_status status = api_check_group(group);
+    if (status == SHOAL_OK)
+        status = subset(api_group(group), ranks, count, name, out);
+    return api_end(group, status);
+}
+
+/* ---- end
+ * ------------------------------------------------------------------------------------------------------------
+ */
+
+enum shoal_status shoal_group_free(shoal_group_t group)
+{
+    if (!group)
+        return SHOAL_OK;
+    enum shoal_status status = api_check_group(group);
+    if (status == SHOAL_OK)
+        status = comm_group_close(api_group(group));
+    return api_end(NULL, status);
+}
+
+enum shoal_status shoal_group_abort(shoal_group_t handle, const char *reason)
+{
+    enum shoal_status status = api_check_group(handle);
+    if (status != SHOAL_OK)
+        return api_end(handle, status);
+    struct comm_group *group = api_group(handle);
+    char me[160];
+    comm_group_break(group, SHOAL_ERR_ABORTED, "group '%s' was aborted by %s: %s", group->name,
+                     comm_rank_text(group, group->rank, me, sizeof(me)),
+                     reason ? reason : "no reason given");
+    if (group->local)
+        group->local_fail(group->local);
+    comm_progress_wake_all(group->world);
+    return SHOAL_OK;
+}
+
+enum shoal_status shoal_group_health(shoal_group_t group)
+{
+    enum shoal_status status = api_check_group(group);
+    return api_end(group, status == SHOAL_OK ? comm_group_health(api_group(group)) : status);
+}
+
+/* ---- questions
+ * ----------------------------------------------------------------------------------------------------------
+ */
+
+int shoal_group_rank(shoal_group_t group)
+{
+    return group ? api_group(group)->rank : -1;
+}
+
+int shoal_group_size(shoal_group_t group)
+{
+    return group ? api_group(group)->size : -1;
+}
+
+int shoal_group_local_rank(shoal_group_t group)
+{
+    return group ? api_group(group)->local_rank : -1;
+}
+
+int shoal_group_local_size(shoal_group_t group)
+{
+    return group ? api_group(group)->local_size : -1;
+}
+
+int shoal_group_host(shoal_group_t group)
+{
+    return group ? api_group(group)->host_of[api_group(group)->rank] : -1;
+}
+
+int shoal_group_host_count(shoal_group_t group)
+{
+    return group ? api_group(group)->host_count : -1;
+}
+
+enum shoal_status shoal_group_set_timeout(shoal_group_t group, int64_t timeout_ms)
+{
+    enum shoal_status status = api_check_group(group);
+    if (status == SHOAL_OK && timeout_ms < 1)
+        status = base_error(SHOAL_ERR_ARGUMENT, "timeout_ms is %lld: give 1 or more",
+                            (long long)timeout_ms);
+    if (status == SHOAL_OK)
+        atomic_store(&api_group(group)->timeout_ms, timeout_ms);
+    return api_end(group, status);
+}
+
+/* ---- memory
+ * ----------------------------------------------------------------------------------------------------------------
+ */
+
+enum shoal_status shoal_alloc(shoal_group_t handle, size_t bytes, void **out)
+{
+    enum shoal_status status = api_check_group(handle);
+    if (status == SHOAL_OK && !out)
+        status = base_error(SHOAL_ERR_ARGUMENT, "out is NULL");
+    if (status != SHOAL_OK)
+        return api_end(handle, status);
+    struct comm_world *world = api_group(handle)->world;
+    size_t offset = 0;
+    pthread_mutex_lock(&world->region_lock);
+    status = region_alloc(&world->region, bytes, &offset);
+    pthread_mutex_unlock(&world->region_lock);
+    if (status == SHOAL_OK)
+        *out = (char *)world->region.shared->address + offset;
+    return api_end(handle, status);
+}
+
+enum shoal_status shoal_free(shoal_group_t handle, void *memory)
+{
+    if (!memory)
+        return SHOAL_OK;
+    enum shoal_status status = api_check_group(handle);
+    if (status != SHOAL_OK)
+        return api_end(handle, status);
+    struct comm_world *world = api_group(handle)->world;
+    size_t offset = (size_t)((char *)memory - (char *)world->region.shared->address);
+    pthread_mutex_lock(&world->region_lock);
+    status = region_free(&world->region, offset);
+    pthread_mutex_unlock(&world->region_lock);
+    return api_end(handle, status);
+}

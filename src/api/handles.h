@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* handles.h: what the files of the public API share. */
+#ifndef SHOAL_API_HANDLES_H
+#define SHOAL_API_HANDLES_H
+
+#include "base/status.h"
+#include "comm/comm.h"
+
+/* A public handle is the internal struct under another name. */
+static inline struct comm_group *api_group(shoal_group_t handle)
+{
+    return (struct comm_group *)handle;
+}
+
+/* NULL handles, forked children. */
+enum shoal_status api_check_group(shoal_group_t handle);
+/* Remembers for shoal_last_error which group the thread's text belongs to; returns status. */
+enum shoal_status api_end(shoal_group_t handle, enum shoal_status status);
+/* Puts the same-host path in place where it is possible. */
+enum shoal_status api_equip(struct comm_group *group);
+
+/* Carries out a call that was checked, by the path that fits the group. */
+enum shoal_status api_submit(struct comm_group *group, struct comm_call *call,
+                             shoal_request_t *request);
+
+/* Groups of one: copies. */
+extern const struct comm_path api_alone_path;
+
+#endif

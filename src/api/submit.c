@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * submit.c: which path a call takes: alone, same host, or by a schedule over the transports.
+ */
+#include <string.h>
+
+#include "api/handles.h"
+#include "base/options.h"
+#include "coll/coll.h"
+#include "kernel/kernel.h"
+#include "local/local.h"
+
+/* ---- groups of one
+ * -------------------------------------------------------------------------------------------- */
+
+static enum shoal_status alone(const struct comm_group *group, const struct comm_call *call)
+{
+    (void)group;
+    uint64_t count = call->counts ? call->counts[0] : call->count;
+    if (call->kind == COLL_BARRIER || count == 0)
+        return SHOAL_OK;
+    size_t elem_bytes = kernel_dtype_bytes(call->dtype);
+    bool parts_out = call->kind == COLL_ALLGATHER || call->kind == COLL_GATHER;
+    bool parts_in = call->kind == COLL_SCATTER || call->kind == COLL_ALLTOALL;
+    const uint64_t *out_displs = parts_out ? call->displs : call->recv_displs;
+    unsigned char *out = call->out;
+    const unsigned char *in = call->in;
+    if (out_displs)
+        out += out_displs[0] * elem_bytes;
+    if (parts_in && call->displs)
+        in += call->displs[0] * elem_bytes;
+    if (call->has_factor)
+        kernel_scale(call->dtype, out, in, call->factor, count);
+    else if (out != in)
+        memmove(out, in, count * elem_bytes);
+    return SHOAL_OK;
+}
+
+static enum shoal_status alone_run(struct comm_group *group, const struct comm_call *call,
+                                   struct comm_plan *plan, uint64_t sequence, int64_t deadline_ns)
+{
+    (void)plan;
+    (void)sequence;
+    (void)deadline_ns;
+    return alone(group, call);
+}
+
+static enum shoal_status alone_start(struct comm_group *group, struct comm_request *request)
+{
+    TRY(alone(group, &request->call));
+    struct comm_task task = {.group = group, .owner = request};
+    comm_request_done(&task, SHOAL_OK);
+    return SHOAL_OK;
+}
+
+const struct comm_path api_alone_path = {alone_run, alone_start, false};
+
+/* ---- plans
+ * ------------------------------------------------------------------------------------------------------
+ */
+
+static struct coll_shape shape_of(const struct comm_group *group, const struct comm_call *call)
+{
+    struct coll_shape shape = {.kind = call->kind,
+                               .rank = group->rank,
+                               .size = group->size,
+                               .root = call->root,
+                               .elem_bytes =
+                                   call->kind == COLL_BARRIER ? 1 : kernel_dtype_bytes(call->dtype),
+                               .count = call->count,
+                               .counts = call->counts,
+                               .displs = call->displs,
+                               .recv_counts = call->recv_counts,
+                               .recv_displs = call->recv_displs,
+                               .in_place = call->in_place,
+                               .host_of = group->host_of,
+                               .host_count = group->host_count};
+    uint64_t segment_bytes = (uint64_t)base_option_int(OPTION_SEGMENT_BYTES);
+    shape.segment_count =
+        segment_bytes > 0 ? segment_bytes / shape.elem_bytes : coll_segment_count(&shape);
+    if (shape.segment_count == 0)
+        shape.segment_count = 1;
+    return shape;
+}
+
+static enum shoal_status make_plan(struct comm_group *group, const struct comm_call *call,
+                                   struct comm_plan **out)
+{
+    struct coll_shape shape = shape_of(group, call);
+    struct coll_choice choice = {.dtype = call->dtype,
+                                 .reproducible = group->reproducible,
+                                 .forced = base_option_text(OPTION_ALGORITHM)};
+    const struct coll_algorithm *algorithm = NULL;
+    struct schedule *schedule = NULL;
+    TRY(coll_choose(&shape, &choice, &algorithm));
+    TRY(coll_schedule(algorithm, &shape, &schedule));
+    return comm_plan_create(&shape, call->dtype, schedule, out);
+}
+
+enum shoal_status api_submit(struct comm_group *group, struct comm_call *call,
+                             shoal_request_t *request)
+{
+    if (call->kind >= COLL_SEND)
+        return comm_submit(group, &comm_path_send, call, NULL, request);
+    if (group->size == 1)
+        return comm_submit(group, &api_alone_path, call, NULL, request);
+    if (group->local && local_can(call))
+        return comm_submit(group, &local_path, call, NULL, request);
+    struct comm_plan *plan = NULL;
+    if (call->has_factor)
+        call->in_place = false; /* the scaled input is a buffer of its own */
+    TRY(comm_plan_for(group, call, make_plan, &plan));
+    return comm_submit(group, &comm_path_plan, call, plan, request);
+}
