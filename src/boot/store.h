@@ -4,7 +4,7 @@
  *
  * The server is one thread in the launcher, in rank 0, or in the process that made a unique id. A
  * client proves with the job's secret that it belongs to the job before anything else
- * (boot/proof.h); a stranger is dropped. Values are set once per key, so a second process with the
+ * (net/proof.h); a stranger is dropped. Values are set once per key, so a second process with the
  * same rank is seen at once.
  */
 #ifndef SHOAL_BOOT_STORE_H
@@ -23,15 +23,19 @@ struct boot_store_server;
  * SHOAL_ERR_SYSTEM names the address when it is in use. */
 enum shoal_status boot_store_serve(const char *host, int port, const unsigned char *secret,
                                    struct boot_store_server **out);
+/* As boot_store_serve, at the address that clients are told: on loopback where its host means this
+ * machine alone, else on all addresses (the name may belong to a router or a container's host). */
+enum shoal_status boot_store_serve_address(const char *address, const unsigned char *secret,
+                                           struct boot_store_server **out);
 int boot_store_port(const struct boot_store_server *server);
 /* Stops the thread and frees. With linger_ms > 0 waits so long for clients to close first. */
 void boot_store_stop(struct boot_store_server *server, int64_t linger_ms);
 
 /* A store as its users see it. One thread at a time. */
 struct boot_store;
-/* Connects to "host:port", trying again until the deadline (the server may start later).
- * PEER_UNREACHABLE names every address tried and why it failed; PEER_REFUSED: the secret is not the
- * server's. */
+/* Connects to "host:port", or the first that works of several separated by commas, trying again
+ * until the deadline (the server may start later). PEER_UNREACHABLE names every address tried and
+ * why it failed; PEER_REFUSED, after a few seconds: the secret is not the server's. */
 enum shoal_status boot_store_connect(const char *address, const unsigned char *secret,
                                      int64_t deadline_ns, struct boot_store **out);
 /* Wraps the caller's own store (borrowed until close). */
