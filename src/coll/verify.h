@@ -27,9 +27,10 @@ struct trees;
 enum shoal_status trees_create(int size, struct trees **out);
 /* NULL is allowed. */
 void trees_free(struct trees *trees);
+/* SHOAL_ERR_INTERNAL for TREE_OLD and TREE_UNSET, which no step may read. */
+enum shoal_status trees_readable(uint32_t tree);
 /* operands[0] op operands[1] op …; with `final`, divided after it. One operand: the division alone.
- * SHOAL_ERR_INTERNAL if an input would be in it twice, or if an operand is already divided, old or
- * unset. */
+ * SHOAL_ERR_INTERNAL if an input would be in it twice, or if an operand is already divided. */
 enum shoal_status trees_reduce(struct trees *trees, const uint32_t *operands, uint32_t count,
                                bool final, uint32_t *out);
 /* Whether every rank's input is in it (each once, by construction), divided at the end. */

@@ -163,6 +163,7 @@ static enum shoal_status reduce_cell(struct run *run, int rank, const struct sch
     for (uint32_t i = 0; i < step->source_count; i++) {
         const struct cell *cell =
             cells_at(run, rank, schedule->sources[step->source_first + i]) + element;
+        TRY(trees_readable(cell->tree));
         if (i > 0 && cell->index != index)
             return base_error(SHOAL_ERR_INTERNAL, "it adds element %u to element %u", cell->index,
                               index);
@@ -174,8 +175,6 @@ static enum shoal_status reduce_cell(struct run *run, int rank, const struct sch
     if (step->source_count > 1 || step->final)
         TRY(trees_reduce(run->verifier->trees, run->operands, step->source_count, step->final,
                          &tree));
-    if (tree == TREE_UNSET || tree == TREE_OLD)
-        return base_error(SHOAL_ERR_INTERNAL, "it copies what nobody wrote");
     *to = (struct cell){tree, index};
     return SHOAL_OK;
 }
@@ -211,10 +210,12 @@ static enum shoal_status move_message(struct run *run, uint32_t send, uint32_t r
     const struct cell *source = cells_at(run, from, step_at(run, send)->at);
     struct cell *target = cells_at(run, to, step_at(run, receive)->at);
     for (uint64_t i = 0; i < step_at(run, send)->at.count; i++) {
-        if (source[i].tree == TREE_UNSET || source[i].tree == TREE_OLD)
-            return base_error(SHOAL_ERR_INTERNAL, "%s, element %llu: nobody wrote it",
-                              verify_step_text(verifier, from, send - verifier->first_step[from]),
-                              (unsigned long long)i);
+        enum shoal_status status = trees_readable(source[i].tree);
+        if (status != SHOAL_OK)
+            return base_error_context(
+                status, "%s, element %llu",
+                verify_step_text(verifier, from, send - verifier->first_step[from]),
+                (unsigned long long)i);
         target[i] = source[i];
     }
     uint32_t depth = verifier->depth[send] > verifier->depth[receive] ? verifier->depth[send]
@@ -235,8 +236,6 @@ static enum shoal_status run_step(struct run *run, uint32_t global)
     uint32_t partner = run->verifier->partner[global];
     if (run->waits[partner] != 0)
         return SHOAL_OK;
-    /* Both are ready; the one that is taken from the queue later finds both here. */
-    run->waits[global] = NONE;
     if (step->kind == STEP_SEND)
         return move_message(run, global, partner);
     return move_message(run, partner, global);

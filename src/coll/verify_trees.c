@@ -139,13 +139,18 @@ void trees_free(struct trees *trees)
     base_free(trees);
 }
 
+enum shoal_status trees_readable(uint32_t tree)
+{
+    if (tree == TREE_UNSET)
+        return base_error(SHOAL_ERR_INTERNAL, "it reads scratch that was never written");
+    if (tree == TREE_OLD)
+        return base_error(SHOAL_ERR_INTERNAL, "it reads what the output held before");
+    return SHOAL_OK;
+}
+
 /* Adds the operand's ranks to the node's. */
 static enum shoal_status unite(struct trees *trees, uint32_t node, uint32_t operand)
 {
-    if (operand == TREE_UNSET)
-        return base_error(SHOAL_ERR_INTERNAL, "it reads scratch that was never written");
-    if (operand == TREE_OLD)
-        return base_error(SHOAL_ERR_INTERNAL, "it reads what the output held before");
     if (trees->nodes[operand].final)
         return base_error(SHOAL_ERR_INTERNAL, "it reduces a sum that is already final");
     uint64_t *set = &trees->ranks[node * (uint32_t)trees->words];
