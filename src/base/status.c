@@ -16,31 +16,6 @@
 
 static _Thread_local char error_text[BASE_ERROR_TEXT_BYTES];
 
-const char *shoal_status_name(enum shoal_status status)
-{
-    switch (status) {
-    case SHOAL_OK: return "SHOAL_OK";
-    case SHOAL_IN_PROGRESS: return "SHOAL_IN_PROGRESS";
-    case SHOAL_ERR_ARGUMENT: return "SHOAL_ERR_ARGUMENT";
-    case SHOAL_ERR_UNSUPPORTED: return "SHOAL_ERR_UNSUPPORTED";
-    case SHOAL_ERR_OPTION: return "SHOAL_ERR_OPTION";
-    case SHOAL_ERR_STATE: return "SHOAL_ERR_STATE";
-    case SHOAL_ERR_LIMIT: return "SHOAL_ERR_LIMIT";
-    case SHOAL_ERR_MEMORY: return "SHOAL_ERR_MEMORY";
-    case SHOAL_ERR_SYSTEM: return "SHOAL_ERR_SYSTEM";
-    case SHOAL_ERR_FORMAT: return "SHOAL_ERR_FORMAT";
-    case SHOAL_ERR_PEER_LOST: return "SHOAL_ERR_PEER_LOST";
-    case SHOAL_ERR_PEER_UNREACHABLE: return "SHOAL_ERR_PEER_UNREACHABLE";
-    case SHOAL_ERR_PEER_REFUSED: return "SHOAL_ERR_PEER_REFUSED";
-    case SHOAL_ERR_TIMEOUT: return "SHOAL_ERR_TIMEOUT";
-    case SHOAL_ERR_MISMATCH: return "SHOAL_ERR_MISMATCH";
-    case SHOAL_ERR_ABORTED: return "SHOAL_ERR_ABORTED";
-    case SHOAL_ERR_RANK_TAKEN: return "SHOAL_ERR_RANK_TAKEN";
-    case SHOAL_ERR_INTERNAL: return "SHOAL_ERR_INTERNAL";
-    }
-    return "unknown status";
-}
-
 /* Puts ": <more>" behind the text, as much as fits. */
 static void append(char text[BASE_ERROR_TEXT_BYTES], const char *more)
 {
