@@ -597,6 +597,8 @@ static void print_json(const struct bench_library *library, const struct bench_s
     if (result->roof_us > 0)
         printf("\"roof_us\": %.4f, \"ratio_roof\": %.4f, \"roof\": \"%s\", ", result->roof_us,
                result->p50_us / result->roof_us, result->roof);
+    if (result->pingpong_us > 0)
+        printf("\"pingpong_us\": %.4f, ", result->pingpong_us);
     printf("\"settings\": %s}\n", settings->note);
 }
 

@@ -90,8 +90,9 @@ struct bench_result {
     uint64_t count;
     double p50_us, p99_us, min_us;
     int rounds, batch;
-    double roof_us; /* 0: not measured */
-    char roof[96];  /* what the roof is */
+    double roof_us;     /* 0: not measured */
+    double pingpong_us; /* 8 bytes one way between two hosts, raw; 0: not measured */
+    char roof[96];      /* what the roof is */
 };
 
 /* Elements per call and buffer sizes for a size of `bytes`; the size is rounded up to whole

@@ -1,87 +1,88 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vhosts.c: `shoal vhosts`: runs a command beside virtual hosts, which go when it ends. */
 #include <errno.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "arguments.h"
 #include "base/status.h"
 #include "virtual_hosts.h"
 
+#define EXIT_USAGE   2
+#define RATE_DEFAULT UINT64_C(1000000000)
+
 int cmd_vhosts(int argc, char **argv);
 
-static const char help_text[] =
-    "usage: shoal vhosts -n COUNT [--rate RATE] [--] COMMAND [ARGUMENT...]\n"
-    "\n"
-    "Makes COUNT virtual hosts on this machine, runs COMMAND beside them, and removes them when "
-    "it\n"
-    "ends. Each has its own network, host name, IPC, processes, /proc and /dev/shm. Needs root "
-    "and\n"
-    "iproute2. Nothing stays behind, however this program ends.\n"
-    "\n"
-    "  -n, --hosts COUNT   number of hosts, 1 to 250, called vh0, vh1, ...\n"
-    "  -r, --rate RATE     what each host's link carries in each direction, for example 1gbit,\n"
-    "                      250mbit; none: no limit (default 1gbit)\n"
-    "  -h, --help          this text\n"
-    "\n"
-    "COMMAND runs in the head, a host without a limit that sees all others: 10.77.0.1, vhead. It\n"
-    "finds the names in SHOAL_VHOSTS (\"vh0 vh1 ...\") and starts programs in them by\n"
-    "`shoal vhosts-exec HOST`, which takes the place of ssh. Examples:\n"
-    "\n"
-    "  shoal vhosts -n 2 -- shoal vhosts-exec vh1 -- ip addr\n"
-    "  shoal vhosts -n 4 --rate 1gbit -- \\\n"
-    "      shoal run --hosts vh0,vh1,vh2,vh3 --agent 'shoal vhosts-exec {host}' -- program\n"
-    "\n"
-    "The exit status is COMMAND's; 128 and the signal's number if a signal ended it.\n";
+enum { VHOSTS_HOSTS, VHOSTS_RATE, VHOSTS_HELP, VHOSTS_COUNT };
+
+static const struct argument table[VHOSTS_COUNT] = {
+    [VHOSTS_HOSTS] = {"hosts", 'n', "N", "number of hosts, 1 to 250, called vh0, vh1, ..."},
+    [VHOSTS_RATE] = {"rate", 'r', "RATE",
+                     "what each host's link carries in each direction: 1gbit (default), 250mbit,\n"
+                     "...; none: no limit"},
+    [VHOSTS_HELP] = {"help", 'h', NULL, "this text"},
+};
 
 struct vhosts_arguments {
     int count;
     uint64_t rate_bits_per_s;
     char **command;
+    bool help;
 };
 
-static enum shoal_status parse_count(const char *text, int *out)
+static void print_help(void)
 {
-    char *end;
-    long count = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || count < 1 || count > VHOSTS_MAX)
-        return base_error(SHOAL_ERR_ARGUMENT, "-n %s: give a number of hosts, 1 to %d", text,
-                          VHOSTS_MAX);
-    *out = (int)count;
+    printf("usage: shoal vhosts -n N [--rate RATE] [--] COMMAND [ARGUMENT...]\n\n"
+           "Makes N virtual hosts on this machine, runs COMMAND beside them, and removes them when "
+           "it\n"
+           "ends. Each has its own network, host name, IPC, processes, /proc, /sys and /dev/shm. "
+           "Needs\n"
+           "root and iproute2. Nothing stays behind, however this program ends.\n\n");
+    arguments_help(table, VHOSTS_COUNT, stdout);
+    printf("\nCOMMAND runs in the head, a host without a limit that sees all others: 10.77.0.1, "
+           "vhead.\n"
+           "It finds the names in SHOAL_VHOSTS (\"vh0 vh1 ...\") and starts programs in them by\n"
+           "`shoal vhosts-exec HOST`, which takes the place of ssh. Examples:\n"
+           "  shoal vhosts -n 2 -- shoal vhosts-exec vh1 -- ip addr\n"
+           "  shoal vhosts -n 4 --rate 1gbit -- shoal run --hosts vh0,vh1,vh2,vh3 \\\n"
+           "      --agent 'shoal vhosts-exec {host} --' -- program\n\n"
+           "The exit status is COMMAND's; 128 and the signal's number if a signal ended it.\n");
+}
+
+static enum shoal_status count_read(const char *text, int *count)
+{
+    long number = 0;
+    TRY(argument_number("-n", text, 1, VHOSTS_MAX, &number));
+    *count = (int)number;
     return SHOAL_OK;
 }
 
-/* *help is set when the text was asked for. */
-static enum shoal_status parse_arguments(int argc, char **argv, struct vhosts_arguments *arguments,
-                                         int *help)
+static enum shoal_status parse_arguments(int argc, char **argv, struct vhosts_arguments *out)
 {
-    static const struct option options[] = {{"hosts", required_argument, NULL, 'n'},
-                                            {"rate", required_argument, NULL, 'r'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
-    int letter;
-    *arguments = (struct vhosts_arguments){.rate_bits_per_s = 1000000000};
-    optind = 0;
-    opterr = 0;
-    while ((letter = getopt_long(argc, argv, "+n:r:h", options, NULL)) != -1) {
-        switch (letter) {
-        case 'n': TRY(parse_count(optarg, &arguments->count)); break;
-        case 'r': TRY(vhosts_parse_rate(optarg, &arguments->rate_bits_per_s)); break;
-        case 'h': *help = 1; return SHOAL_OK;
-        default:
-            return base_error(SHOAL_ERR_ARGUMENT, "unknown or incomplete option '%s'",
-                              argv[optind - 1]);
-        }
+    struct arguments arguments = {.command = "vhosts",
+                                  .table = table,
+                                  .count = VHOSTS_COUNT,
+                                  .argc = argc,
+                                  .argv = argv,
+                                  .at = 1};
+    *out = (struct vhosts_arguments){.rate_bits_per_s = RATE_DEFAULT};
+    for (int id = 0; id != ARGUMENTS_END;) {
+        const char *value = NULL;
+        TRY(arguments_next(&arguments, &id, &value));
+        if (id == VHOSTS_HOSTS)
+            TRY(count_read(value, &out->count));
+        else if (id == VHOSTS_RATE)
+            TRY(vhosts_parse_rate(value, &out->rate_bits_per_s));
+        else if (id == VHOSTS_HELP)
+            out->help = true;
     }
-    arguments->command = argv + optind;
-    if (arguments->count == 0)
-        return base_error(SHOAL_ERR_ARGUMENT, "-n COUNT is missing");
-    if (arguments->command[0] == NULL)
-        return base_error(SHOAL_ERR_ARGUMENT, "the command is missing");
+    out->command = argv + arguments.at;
+    if (!out->help && out->count == 0)
+        return base_error(SHOAL_ERR_ARGUMENT, "how many hosts? give -n N");
+    if (!out->help && out->command[0] == NULL)
+        return base_error(SHOAL_ERR_ARGUMENT, "which command? shoal vhosts -n N -- COMMAND");
     return SHOAL_OK;
 }
 
@@ -135,15 +136,14 @@ static enum shoal_status run_beside_hosts(const struct vhosts_arguments *argumen
 int cmd_vhosts(int argc, char **argv)
 {
     struct vhosts_arguments arguments;
-    int help = 0, wait_status = 0;
-    enum shoal_status status = parse_arguments(argc, argv, &arguments, &help);
-    if (help) {
-        fputs(help_text, stdout);
-        return 0;
+    int wait_status = 0;
+    if (parse_arguments(argc, argv, &arguments) != SHOAL_OK) {
+        fprintf(stderr, "shoal vhosts: %s (see shoal vhosts --help)\n", base_error_text());
+        return EXIT_USAGE;
     }
-    if (status != SHOAL_OK) {
-        fprintf(stderr, "shoal vhosts: %s; see shoal vhosts --help\n", base_error_text());
-        return 2;
+    if (arguments.help) {
+        print_help();
+        return 0;
     }
     if (run_beside_hosts(&arguments, &wait_status) != SHOAL_OK) {
         fprintf(stderr, "shoal vhosts: %s\n", base_error_text());

@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench.c: `shoal bench`: measures an operation between ranks, beside the roof of the same machine.
+ *
+ * Started with -n, --hosts or --virtual-hosts it becomes `shoal run` of itself, with `shoal vhosts`
+ * around that for virtual hosts. Started as a rank, by whatever launcher, it measures.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "arguments.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "bench_measure.h"
+#include "bench_roof.h"
+#include "shoal.h"
+#include "virtual_hosts.h"
+
+#define EXIT_USAGE 2
+#define WORDS_MAX  96
+
+int cmd_bench(int argc, char **argv);
+
+enum {
+    BENCH_ARG_SIZES,
+    BENCH_ARG_DTYPE,
+    BENCH_ARG_OP,
+    BENCH_ARG_ITERS,
+    BENCH_ARG_SIZE_MS,
+    BENCH_ARG_IN_PLACE,
+    BENCH_ARG_MEMORY,
+    BENCH_ARG_NO_CHECK,
+    BENCH_ARG_NO_ROOF,
+    BENCH_ARG_JSON,
+    BENCH_ARG_LABEL,
+    BENCH_ARG_NOTE,
+    BENCH_ARG_RANKS,
+    BENCH_ARG_HOSTS,
+    BENCH_ARG_AGENT,
+    BENCH_ARG_VIRTUAL_HOSTS,
+    BENCH_ARG_RATE,
+    BENCH_ARG_HELP,
+    BENCH_ARG_COUNT
+};
+
+static const struct argument table[BENCH_ARG_COUNT] = {
+    [BENCH_ARG_SIZES] = {"sizes", 's', "SIZES",
+                         "bytes: 8:64M doubles, 8:64M:4 goes by four, 8,4K,1M is a list\n"
+                         "(default 8:64M). A size is that of a rank's larger buffer"},
+    [BENCH_ARG_DTYPE] = {"dtype", 't', "DTYPE", "f32 (default), f64, f16, bf16, i8, ..."},
+    [BENCH_ARG_OP] = {"op", 'o', "OP", "of reductions: sum (default), avg, prod, min, max, ..."},
+    [BENCH_ARG_ITERS] = {"iters", 'i', "N", "rounds per size (default: what --size-ms allows)"},
+    [BENCH_ARG_SIZE_MS] = {"size-ms", 0, "MS", "time per size, 5 rounds at least (default 200)"},
+    [BENCH_ARG_IN_PLACE] = {"in-place", 0, NULL, "one buffer is input and output"},
+    [BENCH_ARG_MEMORY] = {"memory", 'm', "KIND",
+                          "private (default), or shared: buffers from shoal_alloc"},
+    [BENCH_ARG_NO_CHECK] = {"no-check", 0, NULL, "don't check results"},
+    [BENCH_ARG_NO_ROOF] = {"no-roof", 0, NULL, "don't measure the roof"},
+    [BENCH_ARG_JSON] = {"json", 'j', NULL, "one JSON object per size"},
+    [BENCH_ARG_LABEL] = {"label", 0, "NAME", "\"lib\" in the JSON lines (default shoal)"},
+    [BENCH_ARG_NOTE] = {"note", 0, "JSON", "\"settings\" in the JSON lines (default {})"},
+    [BENCH_ARG_RANKS] = {"ranks", 'n', "N",
+                         "start N ranks here, or on the given hosts (default: one per slot)"},
+    [BENCH_ARG_HOSTS] = {"hosts", 'H', "LIST", "start ranks on hosts: a:2,b:2; as `shoal run`"},
+    [BENCH_ARG_AGENT] = {"agent", 0, "COMMAND", "how to reach the hosts; as `shoal run`"},
+    [BENCH_ARG_VIRTUAL_HOSTS] = {"virtual-hosts", 0, "N",
+                                 "make N virtual hosts on this machine, and start there (root)"},
+    [BENCH_ARG_RATE] = {"rate", 0, "RATE",
+                        "of the virtual hosts' links, each way (default 1gbit; none)"},
+    [BENCH_ARG_HELP] = {"help", 'h', NULL, "this text"},
+};
+
+struct bench {
+    struct bench_settings settings;
+    bool shared_memory, roof, help;
+    const char *label;
+    /* of the ranks to start; all NULL: this is a rank */
+    const char *ranks, *hosts, *agent, *virtual_hosts, *rate;
+    shoal_group_t group;
+};
+
+static void print_help(void)
+{
+    printf("usage: shoal bench OPERATION [OPTION...]\n\n"
+           "Measures an operation between ranks: %s.\n\n",
+           bench_operation_names());
+    arguments_help(table, BENCH_ARG_COUNT, stdout);
+    printf(
+        "\nIn each round every rank writes its inputs anew, meets the others in a barrier, takes\n"
+        "the time of the operation, and checks the result; the slowest rank counts. Operations\n"
+        "under 20 us are timed in batches, each call with buffers of its own.\n\n"
+        "Columns: bytes, count (elements per call and rank), median, 99th percentile and minimum "
+        "of\n"
+        "the time; alg = bytes / time; bus = alg times a factor that makes it comparable with the\n"
+        "link's rate (allreduce 2(p-1)/p, allgather, reduce_scatter and alltoall (p-1)/p, else "
+        "1);\n"
+        "roof: what the hardware allows, measured in the same run: on one host the larger of\n"
+        "concurrent copies that make the same loads and stores, and an exchange of 8 bytes "
+        "through\n"
+        "shared flags; across hosts raw sockets in the same pattern.\n\n"
+        "Without -n, --hosts and --virtual-hosts this process is a rank, of the group that its\n"
+        "launcher's environment describes. Examples:\n"
+        "  shoal bench allreduce -n 2\n"
+        "  shoal bench allgather --virtual-hosts 4 --rate 1gbit --sizes 4M:16M\n"
+        "  mpirun -n 2 shoal bench allreduce --sizes 8:1M --json\n");
+}
+
+/* ---- arguments
+ * ------------------------------------------------------------------------------------- */
+
+static enum shoal_status setting_use(struct bench *bench, const char *name, const char *value)
+{
+    char error[BENCH_ERROR_BYTES];
+    if (bench_settings_set(&bench->settings, name, value, error) != 0)
+        return base_error(SHOAL_ERR_ARGUMENT, "%s", error);
+    return SHOAL_OK;
+}
+
+static enum shoal_status memory_use(struct bench *bench, const char *value)
+{
+    bench->shared_memory = strcmp(value, "shared") == 0;
+    if (!bench->shared_memory && strcmp(value, "private") != 0)
+        return base_error(SHOAL_ERR_ARGUMENT, "--memory %s: private or shared", value);
+    return SHOAL_OK;
+}
+
+static enum shoal_status label_use(struct bench *bench, const char *value)
+{
+    if (strpbrk(value, "\"\\") != NULL)
+        return base_error(SHOAL_ERR_ARGUMENT, "--label: no quotes and backslashes");
+    bench->label = value;
+    return SHOAL_OK;
+}
+
+static enum shoal_status argument_use(struct bench *bench, int id, const char *value)
+{
+    uint64_t rate;
+    switch (id) {
+    case BENCH_ARG_SIZES:
+    case BENCH_ARG_DTYPE:
+    case BENCH_ARG_OP:
+    case BENCH_ARG_ITERS:
+    case BENCH_ARG_SIZE_MS:
+    case BENCH_ARG_NOTE: return setting_use(bench, table[id].name, value);
+    case BENCH_ARG_IN_PLACE: bench->settings.in_place = true; break;
+    case BENCH_ARG_MEMORY: return memory_use(bench, value);
+    case BENCH_ARG_NO_CHECK: bench->settings.check = false; break;
+    case BENCH_ARG_NO_ROOF: bench->roof = false; break;
+    case BENCH_ARG_JSON: bench->settings.json = true; break;
+    case BENCH_ARG_LABEL: return label_use(bench, value);
+    case BENCH_ARG_RANKS: bench->ranks = value; break;
+    case BENCH_ARG_HOSTS: bench->hosts = value; break;
+    case BENCH_ARG_AGENT: bench->agent = value; break;
+    case BENCH_ARG_VIRTUAL_HOSTS: bench->virtual_hosts = value; break;
+    case BENCH_ARG_RATE: bench->rate = value; return vhosts_parse_rate(value, &rate);
+    default: bench->help = true; break;
+    }
+    return SHOAL_OK;
+}
+
+/* Reads options up to the next word, or the end. */
+static enum shoal_status options_read(struct bench *bench, struct arguments *arguments)
+{
+    for (;;) {
+        int id = 0;
+        const char *value = NULL;
+        TRY(arguments_next(arguments, &id, &value));
+        if (id == ARGUMENTS_END)
+            return SHOAL_OK;
+        TRY(argument_use(bench, id, value));
+    }
+}
+
+static enum shoal_status arguments_check(struct bench *bench)
+{
+    char error[BENCH_ERROR_BYTES];
+    if (bench->virtual_hosts != NULL && (bench->hosts != NULL || bench->agent != NULL))
+        return base_error(SHOAL_ERR_ARGUMENT,
+                          "--virtual-hosts makes its own hosts; leave --hosts and --agent out");
+    if (bench->rate != NULL && bench->virtual_hosts == NULL)
+        return base_error(SHOAL_ERR_ARGUMENT, "--rate goes with --virtual-hosts");
+    if (bench->agent != NULL && bench->hosts == NULL)
+        return base_error(SHOAL_ERR_ARGUMENT, "--agent goes with --hosts");
+    if (bench_settings_finish(&bench->settings, error) != 0)
+        return base_error(SHOAL_ERR_ARGUMENT, "%s", error);
+    return SHOAL_OK;
+}
+
+/* The operation may stand before, between or behind the options. */
+static enum shoal_status arguments_read(struct bench *bench, int argc, char **argv)
+{
+    struct arguments arguments = {.command = "bench",
+                                  .table = table,
+                                  .count = BENCH_ARG_COUNT,
+                                  .argc = argc,
+                                  .argv = argv,
+                                  .at = 1};
+    TRY(options_read(bench, &arguments));
+    if (bench->help)
+        return SHOAL_OK;
+    if (arguments.at >= argc)
+        return base_error(SHOAL_ERR_ARGUMENT, "which operation? There are %s",
+                          bench_operation_names());
+    TRY(setting_use(bench, "operation", argv[arguments.at++]));
+    TRY(options_read(bench, &arguments));
+    if (arguments.at < argc)
+        return base_error(SHOAL_ERR_ARGUMENT, "one operation at a time; what is '%s'?",
+                          argv[arguments.at]);
+    return bench->help ? SHOAL_OK : arguments_check(bench);
+}
+
+/* ---- starting ranks
+ * ---------------------------------------------------------------------------------- */
+
+/* A command line under construction; words are borrowed. */
+struct words {
+    char *word[WORDS_MAX];
+    int count;
+    bool full;
+};
+
+static void words_add(struct words *words, const char *word)
+{
+    if (words->count == WORDS_MAX - 1)
+        words->full = true;
+    else
+        words->word[words->count++] = (char *)word;
+}
+
+static void words_add_option(struct words *words, const char *name, const char *value)
+{
+    if (value == NULL)
+        return;
+    words_add(words, name);
+    words_add(words, value);
+}
+
+/* "vh0:2,vh1:2": the ranks of `ranks_text` (NULL: one each) dealt out in blocks. */
+static enum shoal_status virtual_host_list(const char *count_text, const char *ranks_text,
+                                           char *out, size_t capacity)
+{
+    long hosts = 0, ranks = 0;
+    size_t used = 0;
+    TRY(argument_number("--virtual-hosts", count_text, 1, VHOSTS_MAX, &hosts));
+    ranks = hosts;
+    if (ranks_text != NULL)
+        TRY(argument_number("-n", ranks_text, hosts, 100000, &ranks));
+    for (long i = 0; i < hosts; i++)
+        used += (size_t)snprintf(out + used, capacity - used, "%svh%ld:%ld", i > 0 ? "," : "", i,
+                                 ranks / hosts + (i < ranks % hosts));
+    return SHOAL_OK;
+}
+
+/* Adds this command's own arguments but those that start ranks. */
+static void words_add_measurement(struct words *words, int argc, char **argv)
+{
+    static const char *const starting[] = {"-n",      "--ranks",         "-H",    "--hosts",
+                                           "--agent", "--virtual-hosts", "--rate"};
+    for (int i = 1; i < argc; i++) {
+        bool skipped = false, joined = false;
+        for (size_t j = 0; j < sizeof(starting) / sizeof(starting[0]); j++) {
+            size_t length = strlen(starting[j]);
+            bool exact = strcmp(argv[i], starting[j]) == 0;
+            bool with_value = strncmp(argv[i], starting[j], length) == 0 &&
+                              (argv[i][length] == '=' || (length == 2 && argv[i][length] != '\0'));
+            skipped = skipped || exact || with_value;
+            joined = joined || with_value;
+        }
+        if (!skipped)
+            words_add(words, argv[i]);
+        else if (!joined)
+            i++;
+    }
+}
+
+/* Becomes `shoal run ... shoal bench ...`; returns only on failure. */
+static enum shoal_status become_launcher(const struct bench *bench, int argc, char **argv)
+{
+    struct words words = {.count = 0};
+    char self[4096], hosts[VHOSTS_MAX * 16], agent[4200];
+    ssize_t bytes = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    if (bytes < 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "finding this program");
+    self[bytes] = '\0';
+    snprintf(agent, sizeof(agent), "'%s' vhosts-exec {host} --", self);
+    if (bench->virtual_hosts != NULL) {
+        TRY(virtual_host_list(bench->virtual_hosts, bench->ranks, hosts, sizeof(hosts)));
+        words_add(&words, self);
+        words_add(&words, "vhosts");
+        words_add_option(&words, "-n", bench->virtual_hosts);
+        words_add_option(&words, "--rate", bench->rate);
+        words_add(&words, "--");
+    }
+    words_add(&words, self);
+    words_add(&words, "run");
+    words_add(&words, "--no-tag");
+    words_add_option(&words, "-n", bench->ranks);
+    words_add_option(&words, "--hosts", bench->virtual_hosts != NULL ? hosts : bench->hosts);
+    words_add_option(&words, "--agent", bench->virtual_hosts != NULL ? agent : bench->agent);
+    words_add(&words, "--");
+    words_add(&words, self);
+    words_add(&words, "bench");
+    words_add_measurement(&words, argc, argv);
+    if (words.full)
+        return base_error(SHOAL_ERR_LIMIT, "more than %d words", WORDS_MAX);
+    execv(self, words.word);
+    return base_error_errno(SHOAL_ERR_SYSTEM, errno, "executing %s", self);
+}
+
+/* ---- measuring
+ * ----------------------------------------------------------------------------------------- */
+
+_Static_assert((int)BENCH_F64 == (int)SHOAL_F64 && (int)BENCH_BF16 == (int)SHOAL_BF16 &&
+                   (int)BENCH_I64 == (int)SHOAL_I64 && (int)BENCH_U16 == (int)SHOAL_U16 &&
+                   (int)BENCH_BOOL == (int)SHOAL_BOOL &&
+                   (int)BENCH_DTYPE_COUNT == (int)SHOAL_DTYPE_COUNT,
+               "dtypes are numbered alike");
+_Static_assert((int)BENCH_SUM == (int)SHOAL_SUM && (int)BENCH_MAX == (int)SHOAL_MAX &&
+                   (int)BENCH_BXOR == (int)SHOAL_BXOR && (int)BENCH_LXOR == (int)SHOAL_LXOR,
+               "ops are numbered alike");
+
+static int report(const struct bench *bench, enum shoal_status status)
+{
+    if (status == SHOAL_OK)
+        return 0;
+    fprintf(stderr, "shoal bench: rank %d: %s: %s\n", shoal_group_rank(bench->group),
+            shoal_status_name(status), shoal_last_error(bench->group));
+    return -1;
+}
+
+static int run_call(void *user, const struct bench_call *call)
+{
+    const struct bench *bench = user;
+    shoal_group_t group = bench->group;
+    enum shoal_dtype dtype = (enum shoal_dtype)call->dtype;
+    enum shoal_op op = (enum shoal_op)call->reduction;
+    uint64_t count = call->count;
+    const void *in = call->in;
+    void *out = call->out;
+    switch (call->operation) {
+    case BENCH_ALLREDUCE:
+        return report(bench, shoal_allreduce(in, out, count, dtype, op, group, NULL));
+    case BENCH_ALLGATHER: return report(bench, shoal_allgather(in, out, count, dtype, group, NULL));
+    case BENCH_REDUCE_SCATTER:
+        return report(bench, shoal_reduce_scatter(in, out, count, dtype, op, group, NULL));
+    case BENCH_BROADCAST: return report(bench, shoal_broadcast(out, count, dtype, 0, group, NULL));
+    case BENCH_REDUCE:
+        return report(bench, shoal_reduce(in, out, count, dtype, op, 0, group, NULL));
+    case BENCH_ALLTOALL: return report(bench, shoal_alltoall(in, out, count, dtype, group, NULL));
+    case BENCH_GATHER: return report(bench, shoal_gather(in, out, count, dtype, 0, group, NULL));
+    case BENCH_SCATTER: return report(bench, shoal_scatter(in, out, count, dtype, 0, group, NULL));
+    default: return report(bench, shoal_barrier(group, NULL));
+    }
+}
+
+static int meet(void *user)
+{
+    const struct bench *bench = user;
+    return report(bench, shoal_barrier(bench->group, NULL));
+}
+
+static int take_maximum(void *user, double *values, size_t count)
+{
+    const struct bench *bench = user;
+    return report(bench,
+                  shoal_allreduce(values, values, count, SHOAL_F64, SHOAL_MAX, bench->group, NULL));
+}
+
+static int allocate(void *user, size_t bytes, void **out)
+{
+    const struct bench *bench = user;
+    if (bench->shared_memory)
+        return report(bench, shoal_alloc(bench->group, bytes, out));
+    if (base_alloc(bytes, "benchmark buffers", out) == SHOAL_OK)
+        return 0;
+    fprintf(stderr, "shoal bench: rank %d: %s\n", shoal_group_rank(bench->group),
+            base_error_text());
+    return -1;
+}
+
+static void release(void *user, void *memory)
+{
+    const struct bench *bench = user;
+    if (bench->shared_memory)
+        shoal_free(bench->group, memory);
+    else
+        base_free(memory);
+}
+
+static int measure_sizes(const struct bench *bench, const struct bench_library *library,
+                         struct bench_roof *roof)
+{
+    const struct bench_settings *settings = &bench->settings;
+    for (size_t i = 0; i < settings->size_count; i++) {
+        struct bench_result result;
+        if (bench_measure(library, settings, settings->sizes[i], &result) != 0)
+            return -1;
+        if (roof != NULL && bench_roof_measure(roof, settings, &result) != SHOAL_OK) {
+            fprintf(stderr, "shoal bench: rank %d: %s\n", library->rank, base_error_text());
+            return -1;
+        }
+        if (library->rank == 0)
+            bench_print_row(library, settings, &result);
+    }
+    return 0;
+}
+
+static int measure(struct bench *bench)
+{
+    struct bench_library library = {.name = bench->label,
+                                    .version = shoal_version(),
+                                    .rank = shoal_group_rank(bench->group),
+                                    .size = shoal_group_size(bench->group),
+                                    .hosts = shoal_group_host_count(bench->group),
+                                    .user = bench,
+                                    .run = run_call,
+                                    .barrier = meet,
+                                    .maximum = take_maximum,
+                                    .allocate = allocate,
+                                    .release = release};
+    struct bench_roof *roof = NULL;
+    if (bench->roof && bench_roof_create(&library, bench->group, &roof) != SHOAL_OK) {
+        fprintf(stderr, "shoal bench: rank %d: %s\n", library.rank, base_error_text());
+        return -1;
+    }
+    if (library.rank == 0)
+        bench_print_header(&library, &bench->settings);
+    int failed = measure_sizes(bench, &library, roof);
+    bench_roof_free(roof);
+    return failed;
+}
+
+static int run_rank(struct bench *bench)
+{
+    enum shoal_status status = shoal_group_create(NULL, &bench->group);
+    if (status != SHOAL_OK) {
+        fprintf(stderr, "shoal bench: %s\n", shoal_last_error(NULL));
+        return 1;
+    }
+    int failed = measure(bench);
+    if (failed != 0)
+        shoal_group_abort(bench->group, "the benchmark failed on a rank");
+    status = shoal_group_free(bench->group);
+    if (failed == 0 && status != SHOAL_OK) {
+        fprintf(stderr, "shoal bench: %s\n", shoal_last_error(NULL));
+        return 1;
+    }
+    return failed != 0;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    struct bench bench = {.settings = BENCH_SETTINGS_INIT, .roof = true, .label = "shoal"};
+    enum shoal_status status = arguments_read(&bench, argc, argv);
+    if (status == SHOAL_OK && bench.help) {
+        print_help();
+        return 0;
+    }
+    if (status == SHOAL_OK &&
+        (bench.ranks != NULL || bench.hosts != NULL || bench.virtual_hosts != NULL))
+        status = become_launcher(&bench, argc, argv);
+    else if (status == SHOAL_OK)
+        return run_rank(&bench);
+    fprintf(stderr, "shoal bench: %s (see shoal bench --help)\n", base_error_text());
+    return EXIT_USAGE;
+}
