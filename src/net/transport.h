@@ -126,7 +126,8 @@ struct net_transport {
     bool (*arm)(struct net_endpoint *endpoint);
     void (*disarm)(struct net_endpoint *endpoint);
 
-    /* Makes the descriptor readable once, so that a sleeping poll(2) returns. Any thread. */
+    /* Makes the descriptor readable until disarm, so that a sleep that is under way or about to
+     * begin ends. Any thread. */
     void (*wake)(struct net_endpoint *endpoint);
 
     /* Says good-bye and frees. Blocks at most linger_ms. Reports nothing but `sent`; what still

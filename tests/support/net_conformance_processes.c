@@ -43,7 +43,7 @@ struct seat {
 struct stage {
     struct seat seats[SIZE];
     atomic_bool quit;
-    atomic_int dead; /* a rank whose process has ended, NO_RANK before */
+    atomic_int dead;  /* a rank whose process has ended, NO_RANK before */
     pid_t pids[SIZE]; /* the parent's; 0: not running */
     void *world;
 };

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tcp_address.c: addresses to publish and candidates to try.
+ *
+ * Published, numbers little-endian:
+ *   0 version  1 count  2 port[2]  4 namespace[16]  20 entries: family (4 or 6), address (4 or 16)
+ */
+#include "net/tcp_address.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "net/proof.h"
+
+#define FORMAT_VERSION  1
+#define COUNT_AT        1
+#define PORT_AT         2
+#define NAMESPACE_AT    4
+#define NAMESPACE_BYTES 16
+#define ENTRIES_AT      20
+
+/* Preferences; what fits adds up. */
+enum {
+    PREFER_SAME_NAMESPACE = 100,
+    PREFER_ASKED_INTERFACE = 20,
+    PREFER_OWN_NETWORK = 10,
+    PREFER_V4 = 1,
+    AVOID_NO_ROUTE = -1000,
+    AVOID_OWN_ADDRESS = -2000
+};
+
+/* ---- one address ---- */
+
+socklen_t net_tcp_address_bytes(const union net_tcp_address *address)
+{
+    return address->any.sa_family == AF_INET6 ? sizeof(address->v6) : sizeof(address->v4);
+}
+
+static const void *raw_bytes(const union net_tcp_address *address, size_t *count)
+{
+    if (address->any.sa_family == AF_INET6) {
+        *count = 16;
+        return &address->v6.sin6_addr;
+    }
+    *count = 4;
+    return &address->v4.sin_addr;
+}
+
+static uint16_t port_of(const union net_tcp_address *address)
+{
+    return ntohs(address->any.sa_family == AF_INET6 ? address->v6.sin6_port : address->v4.sin_port);
+}
+
+static void host_text(const union net_tcp_address *address, char text[INET6_ADDRSTRLEN])
+{
+    size_t count;
+
+    if (inet_ntop(address->any.sa_family, raw_bytes(address, &count), text, INET6_ADDRSTRLEN) ==
+        NULL)
+        snprintf(text, INET6_ADDRSTRLEN, "?");
+}
+
+void net_tcp_address_text(const union net_tcp_address *address, char text[NET_TCP_TEXT_BYTES])
+{
+    char host[INET6_ADDRSTRLEN];
+    const char *shown = host;
+
+    host_text(address, host);
+    if (strncmp(host, "::ffff:", 7) == 0 && strchr(host, '.') != NULL)
+        shown = host + 7;
+    snprintf(text, NET_TCP_TEXT_BYTES, strchr(shown, ':') != NULL ? "[%s]:%u" : "%s:%u", shown,
+             port_of(address));
+}
+
+static bool same_host(const union net_tcp_address *a, const union net_tcp_address *b)
+{
+    size_t count, other_count;
+    const void *bytes = raw_bytes(a, &count), *other = raw_bytes(b, &other_count);
+
+    return a->any.sa_family == b->any.sa_family && memcmp(bytes, other, count) == 0;
+}
+
+static bool is_loopback(const union net_tcp_address *address)
+{
+    if (address->any.sa_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&address->v6.sin6_addr);
+    return (ntohl(address->v4.sin_addr.s_addr) >> 24) == 127;
+}
+
+static bool same_network(const union net_tcp_address *a, const union net_tcp_address *b,
+                         unsigned prefix_bits)
+{
+    size_t count, other_count;
+    const unsigned char *bytes = raw_bytes(a, &count), *other = raw_bytes(b, &other_count);
+
+    if (a->any.sa_family != b->any.sa_family || prefix_bits > count * 8)
+        return false;
+    for (unsigned bit = 0; bit < prefix_bits; bit++) {
+        unsigned char mask = (unsigned char)(0x80 >> (bit % 8));
+
+        if ((bytes[bit / 8] & mask) != (other[bit / 8] & mask))
+            return false;
+    }
+    return true;
+}
+
+/* ---- the interfaces of this namespace ---- */
+
+static bool to_address(const struct sockaddr *from, union net_tcp_address *out)
+{
+    memset(out, 0, sizeof(*out));
+    if (from == NULL || (from->sa_family != AF_INET && from->sa_family != AF_INET6))
+        return false;
+    memcpy(out, from, from->sa_family == AF_INET6 ? sizeof(out->v6) : sizeof(out->v4));
+    return true;
+}
+
+/* Addresses that only mean something on one wire need the reader's interface too: left out. */
+static bool is_usable(const struct ifaddrs *entry, bool with_v6, union net_tcp_address *out)
+{
+    if ((entry->ifa_flags & IFF_UP) == 0 || !to_address(entry->ifa_addr, out))
+        return false;
+    if (out->any.sa_family == AF_INET6)
+        return with_v6 && !IN6_IS_ADDR_LINKLOCAL(&out->v6.sin6_addr);
+    return true;
+}
+
+static bool fits_network(const union net_tcp_address *address, const char *interface)
+{
+    char network[INET6_ADDRSTRLEN];
+    const char *slash = strchr(interface, '/');
+    union net_tcp_address asked = {.any.sa_family = AF_INET6};
+    char *end;
+    unsigned long bits;
+
+    if (slash == NULL || (size_t)(slash - interface) >= sizeof(network))
+        return false;
+    snprintf(network, sizeof(network), "%.*s", (int)(slash - interface), interface);
+    bits = strtoul(slash + 1, &end, 10);
+    if (*end != '\0' || end == slash + 1)
+        return false;
+    if (inet_pton(AF_INET6, network, &asked.v6.sin6_addr) != 1) {
+        asked.any.sa_family = AF_INET;
+        if (inet_pton(AF_INET, network, &asked.v4.sin_addr) != 1)
+            return false;
+    }
+    return same_network(address, &asked, (unsigned)bits);
+}
+
+static bool fits_option(const char *name, const union net_tcp_address *address,
+                        const char *interface)
+{
+    char host[INET6_ADDRSTRLEN];
+
+    if (interface == NULL || interface[0] == '\0')
+        return true;
+    host_text(address, host);
+    return strcmp(name, interface) == 0 || strncmp(host, interface, strlen(interface)) == 0 ||
+           fits_network(address, interface);
+}
+
+static unsigned prefix_bits(const union net_tcp_address *mask)
+{
+    size_t count;
+    const unsigned char *bytes = raw_bytes(mask, &count);
+    unsigned bits = 0;
+
+    for (size_t i = 0; i < count; i++)
+        bits += (unsigned)__builtin_popcount(bytes[i]);
+    return bits;
+}
+
+/* The entry that carries `address`, NULL if none does. */
+static const struct ifaddrs *interface_of(const struct ifaddrs *list,
+                                          const union net_tcp_address *address)
+{
+    union net_tcp_address own;
+
+    for (const struct ifaddrs *entry = list; entry != NULL; entry = entry->ifa_next) {
+        if (to_address(entry->ifa_addr, &own) && same_host(&own, address))
+            return entry;
+    }
+    return NULL;
+}
+
+/* ---- publishing ---- */
+
+/* Two processes have the same identity exactly if a loopback address leads from one to the other:
+ * the same boot of the same machine and the same network namespace. Where the system doesn't tell,
+ * a random identity is like nobody else's. */
+static enum shoal_status namespace_identity(unsigned char out[NAMESPACE_BYTES])
+{
+    unsigned char boot[NAMESPACE_BYTES] = {0};
+    struct stat space;
+    uint64_t inode;
+    size_t digits = 0;
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+    for (int c; file != NULL && (c = fgetc(file)) != EOF && digits < 2 * sizeof(boot);) {
+        if (c == '-')
+            continue;
+        boot[digits / 2] =
+            (unsigned char)(boot[digits / 2] * 16 + (c <= '9' ? c - '0' : c - 'a' + 10));
+        digits++;
+    }
+    if (file != NULL)
+        fclose(file);
+    if (digits < 2 * sizeof(boot) || stat("/proc/self/ns/net", &space) != 0)
+        return net_random(out, NAMESPACE_BYTES);
+    memcpy(out, boot, sizeof(boot));
+    inode = ((uint64_t)space.st_dev << 32) ^ (uint64_t)space.st_ino;
+    for (int i = 0; i < 8; i++)
+        out[i] ^= (unsigned char)(inode >> (8 * i));
+    return SHOAL_OK;
+}
+
+struct publication {
+    unsigned char *out;
+    size_t bytes;
+};
+
+static void add_entry(struct publication *publication, const union net_tcp_address *address)
+{
+    size_t count;
+    const void *bytes = raw_bytes(address, &count);
+
+    if (publication->out[COUNT_AT] == NET_TCP_CANDIDATES_MAX)
+        return;
+    publication->out[COUNT_AT]++;
+    publication->out[publication->bytes++] = address->any.sa_family == AF_INET6 ? 6 : 4;
+    memcpy(publication->out + publication->bytes, bytes, count);
+    publication->bytes += count;
+}
+
+/* Loopback after the others, so that it is what a limit cuts off. */
+static void add_entries(struct publication *publication, const struct ifaddrs *list,
+                        const char *interface, bool with_v6)
+{
+    union net_tcp_address address;
+
+    for (int loopback = 0; loopback < 2; loopback++) {
+        for (const struct ifaddrs *entry = list; entry != NULL; entry = entry->ifa_next) {
+            if (is_usable(entry, with_v6, &address) && is_loopback(&address) == (loopback == 1) &&
+                fits_option(entry->ifa_name, &address, interface))
+                add_entry(publication, &address);
+        }
+    }
+}
+
+static enum shoal_status nothing_fits(const struct ifaddrs *list, const char *interface,
+                                      bool with_v6)
+{
+    char known[512] = "", host[INET6_ADDRSTRLEN];
+    union net_tcp_address address;
+    size_t used = 0;
+
+    for (const struct ifaddrs *entry = list; entry != NULL; entry = entry->ifa_next) {
+        if (!is_usable(entry, with_v6, &address) || used >= sizeof(known))
+            continue;
+        host_text(&address, host);
+        used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s %s",
+                                 used > 0 ? ", " : "", entry->ifa_name, host);
+    }
+    if (interface == NULL || interface[0] == '\0')
+        return base_error(SHOAL_ERR_SYSTEM, "no network interface is up, not even loopback");
+    return base_error(SHOAL_ERR_OPTION,
+                      "SHOAL_INTERFACE=%s: no interface or address here fits; there are: %s",
+                      interface, known);
+}
+
+enum shoal_status net_tcp_publish(const char *interface, uint16_t port, bool with_v6,
+                                  unsigned char out[NET_ADDRESS_BYTES], size_t *bytes)
+{
+    struct publication publication = {.out = out, .bytes = ENTRIES_AT};
+    enum shoal_status status = SHOAL_OK;
+    struct ifaddrs *list;
+
+    memset(out, 0, ENTRIES_AT);
+    out[0] = FORMAT_VERSION;
+    out[PORT_AT] = (unsigned char)port;
+    out[PORT_AT + 1] = (unsigned char)(port >> 8);
+    TRY(namespace_identity(out + NAMESPACE_AT));
+    if (getifaddrs(&list) != 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot list the network interfaces");
+    add_entries(&publication, list, interface, with_v6);
+    if (out[COUNT_AT] == 0)
+        status = nothing_fits(list, interface, with_v6);
+    freeifaddrs(list);
+    if (status == SHOAL_OK)
+        *bytes = publication.bytes;
+    return status;
+}
+
+/* ---- candidates ---- */
+
+static enum shoal_status read_entries(const unsigned char *published, size_t bytes,
+                                      struct net_tcp_candidate *candidates, int *count)
+{
+    uint16_t port;
+    size_t at = ENTRIES_AT;
+
+    if (bytes < ENTRIES_AT || published[0] != FORMAT_VERSION ||
+        published[COUNT_AT] > NET_TCP_CANDIDATES_MAX)
+        return base_error(SHOAL_ERR_FORMAT, "an address of %zu bytes can't be understood", bytes);
+    port = (uint16_t)(published[PORT_AT] | published[PORT_AT + 1] << 8);
+    for (int i = 0; i < published[COUNT_AT]; i++) {
+        union net_tcp_address *address = &candidates[i].address;
+        size_t length = at < bytes && published[at] == 6 ? 16 : 4;
+
+        if (at + 1 + length > bytes)
+            return base_error(SHOAL_ERR_FORMAT, "an address is cut off at %zu bytes", bytes);
+        memset(&candidates[i], 0, sizeof(candidates[i]));
+        if (length == 16) {
+            address->v6.sin6_family = AF_INET6;
+            address->v6.sin6_port = htons(port);
+            memcpy(&address->v6.sin6_addr, published + at + 1, length);
+        } else {
+            address->v4.sin_family = AF_INET;
+            address->v4.sin_port = htons(port);
+            memcpy(&address->v4.sin_addr, published + at + 1, length);
+        }
+        at += 1 + length;
+    }
+    *count = published[COUNT_AT];
+    return SHOAL_OK;
+}
+
+/* The address that packets to the candidate would leave from; false: no route. */
+static bool find_source(struct net_tcp_candidate *candidate)
+{
+    socklen_t bytes = sizeof(candidate->source);
+    int fd = socket(candidate->address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool found;
+
+    if (fd < 0)
+        return false;
+    found = connect(fd, &candidate->address.any, net_tcp_address_bytes(&candidate->address)) == 0 &&
+            getsockname(fd, &candidate->source.any, &bytes) == 0;
+    close(fd);
+    if (!found)
+        candidate->source.any.sa_family = AF_UNSPEC;
+    return found;
+}
+
+static void prefer(struct net_tcp_candidate *candidate, const struct ifaddrs *list,
+                   const char *interface, bool same_namespace)
+{
+    const struct ifaddrs *entry;
+    union net_tcp_address mask;
+
+    candidate->preference = candidate->address.any.sa_family == AF_INET ? PREFER_V4 : 0;
+    if (!find_source(candidate)) {
+        candidate->preference += AVOID_NO_ROUTE;
+        return;
+    }
+    if (is_loopback(&candidate->address) || same_host(&candidate->source, &candidate->address)) {
+        candidate->preference += same_namespace ? PREFER_SAME_NAMESPACE : AVOID_OWN_ADDRESS;
+        return;
+    }
+    entry = interface_of(list, &candidate->source);
+    if (entry == NULL)
+        return;
+    if (interface != NULL && interface[0] != '\0' &&
+        fits_option(entry->ifa_name, &candidate->source, interface))
+        candidate->preference += PREFER_ASKED_INTERFACE;
+    if (to_address(entry->ifa_netmask, &mask) &&
+        same_network(&candidate->source, &candidate->address, prefix_bits(&mask)))
+        candidate->preference += PREFER_OWN_NETWORK;
+}
+
+/* Insertion: stable, and there are at most 32. */
+static void sort_by_preference(struct net_tcp_candidate *candidates, int count)
+{
+    for (int i = 1; i < count; i++) {
+        struct net_tcp_candidate moved = candidates[i];
+        int at = i;
+
+        for (; at > 0 && candidates[at - 1].preference < moved.preference; at--)
+            candidates[at] = candidates[at - 1];
+        candidates[at] = moved;
+    }
+}
+
+/* Loopback of another namespace leads nowhere; it stays only if there is nothing else. */
+static int drop_foreign_loopback(struct net_tcp_candidate *candidates, int count)
+{
+    int kept = 0;
+
+    for (int i = 0; i < count; i++) {
+        if (!is_loopback(&candidates[i].address))
+            candidates[kept++] = candidates[i];
+    }
+    return kept > 0 ? kept : count;
+}
+
+enum shoal_status
+net_tcp_read_candidates(const unsigned char *published, size_t bytes, const char *interface,
+                        struct net_tcp_candidate candidates[NET_TCP_CANDIDATES_MAX], int *count)
+{
+    unsigned char identity[NAMESPACE_BYTES];
+    struct ifaddrs *list;
+    bool same_namespace;
+    int found = 0;
+
+    TRY(read_entries(published, bytes, candidates, &found));
+    TRY(namespace_identity(identity));
+    same_namespace = memcmp(identity, published + NAMESPACE_AT, NAMESPACE_BYTES) == 0;
+    if (!same_namespace)
+        found = drop_foreign_loopback(candidates, found);
+    if (getifaddrs(&list) != 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot list the network interfaces");
+    for (int i = 0; i < found; i++)
+        prefer(&candidates[i], list, interface, same_namespace);
+    freeifaddrs(list);
+    sort_by_preference(candidates, found);
+    *count = found;
+    return SHOAL_OK;
+}
