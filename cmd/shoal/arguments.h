@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arguments.h: the arguments of a subcommand, out of one table that also makes its help.
+ */
+#ifndef SHOAL_CMD_ARGUMENTS_H
+#define SHOAL_CMD_ARGUMENTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "shoal.h"
+
+struct argument {
+    const char *name;  /* without "--" */
+    char letter;       /* short form, 0: none */
+    const char *value; /* what stands for its value in the help; NULL: it has none */
+    const char *help;  /* may have several lines */
+};
+
+#define ARGUMENTS_END    (-1) /* no more options: words begin at argv[at] */
+#define ARGUMENTS_OPTION (-2) /* a row of the table of options (base/options.h), --timeout-ms */
+
+struct arguments {       /* set what is up to `at` */
+    const char *command; /* "run", for messages */
+    const struct argument *table;
+    size_t count;
+    bool with_options; /* rows of the table of options are allowed too */
+    int argc;
+    char **argv;
+    int at;             /* 1 to start */
+    int option;         /* the row, with ARGUMENTS_OPTION */
+    const char *letter; /* inside "-abc" */
+};
+
+/* The next argument: its place in the table or one of the above, and its value (NULL if none).
+ * Stops at "--" and at the first word. SHOAL_ERR_ARGUMENT for an unknown one, with the nearest
+ * name, and for one that lacks a value or may not have one. */
+enum shoal_status arguments_next(struct arguments *arguments, int *id, const char **value);
+/* Prints the table. */
+void arguments_help(const struct argument *table, size_t count, FILE *out);
+
+/* A whole number within [minimum, maximum]; `name` is for the error. */
+enum shoal_status argument_number(const char *name, const char *text, long minimum, long maximum,
+                                  long *out);
+/* Seconds, fractions allowed, 0 to a year, as ms. */
+enum shoal_status argument_seconds(const char *name, const char *text, int64_t *ms);
+
+#endif
