@@ -18,5 +18,7 @@ extern const struct coll_algorithm bruck_allgather, bruck_alltoall;
 extern const struct coll_algorithm pairwise_alltoall, pairwise_reduce_scatter;
 extern const struct coll_algorithm dissemination_barrier;
 extern const struct coll_algorithm chain_broadcast;
+extern const struct coll_algorithm two_level_allreduce, two_level_reduce, two_level_broadcast,
+    two_level_allgather, two_level_reduce_scatter;
 
 #endif

@@ -21,12 +21,11 @@
 #include "coll/segments.h"
 #include "coll/team.h"
 
-/* The whole group as a team with its parts; `others`: without the root. */
+/* The whole group as a team, with a part for each rank. */
 struct crew {
-    struct team everyone, others;
-    int *ranks;         /* [size] 0 to size-1; [size-1] the others behind them */
-    struct part *parts; /* [size] one per rank; [size-1] those of the others behind them */
-    struct part *parts_of_others;
+    struct team team;
+    int *ranks;         /* [size] 0 to size-1 */
+    struct part *parts; /* [size] */
 };
 
 static void crew_release(struct crew *crew)
@@ -37,95 +36,37 @@ static void crew_release(struct crew *crew)
 
 static enum shoal_status crew_init(const struct coll_shape *shape, struct crew *crew)
 {
-    int size = shape->size;
-    TRY(BASE_NEW_ARRAY(&crew->ranks, 2 * size, "a team's ranks"));
-    enum shoal_status status = BASE_NEW_ARRAY(&crew->parts, 2 * size, "a team's parts");
+    TRY(BASE_NEW_ARRAY(&crew->ranks, shape->size, "a team's ranks"));
+    enum shoal_status status = BASE_NEW_ARRAY(&crew->parts, shape->size, "a team's parts");
     if (status != SHOAL_OK) {
         base_free(crew->ranks);
         return status;
     }
-    crew->parts_of_others = crew->parts + size;
-    crew->everyone = (struct team){crew->ranks, size, shape->rank};
-    crew->others = (struct team){crew->ranks + size, 0, -1};
-    for (int rank = 0; rank < size; rank++) {
+    for (int rank = 0; rank < shape->size; rank++)
         crew->ranks[rank] = rank;
-        if (rank == shape->root)
-            continue;
-        if (rank == shape->rank)
-            crew->others.me = crew->others.size;
-        crew->ranks[size + crew->others.size++] = rank;
-    }
+    crew->team = (struct team){.ranks = crew->ranks, .size = shape->size, .me = shape->rank};
     return SHOAL_OK;
 }
 
-/* Cuts the buffer among the ranks that are not root, or gives it to the root where there are no
- * more than two ranks. */
-static void share_out(const struct coll_shape *shape, struct crew *crew)
-{
-    if (shape->size <= 2) {
-        crew->parts[shape->root].count = shape->count;
-        return;
-    }
-    parts_cut(shape->count, crew->parts_of_others, crew->others.size);
-    for (int i = 0; i < crew->others.size; i++)
-        crew->parts[crew->others.ranks[i]] = crew->parts_of_others[i];
-}
-
-static enum shoal_status emit_allreduce(const struct coll_shape *shape,
-                                        struct schedule_builder *builder)
-{
-    struct crew crew;
-    TRY(crew_init(shape, &crew));
-    parts_cut(shape->count, crew.parts, shape->size);
-    struct schedule_span input = span_of(BUFFER_INPUT, 0, shape->count);
-    struct schedule_span output = span_of(BUFFER_OUTPUT, 0, shape->count);
-    struct schedule_span own = part_at(output, crew.parts[shape->rank]);
-    enum shoal_status status =
-        team_reduce(builder, &crew.everyone, crew.parts, input, own, shape->segment_count, true);
-    if (status == SHOAL_OK)
-        team_share(builder, &crew.everyone, crew.parts, own, output, shape->segment_count);
-    crew_release(&crew);
-    return status;
-}
-
-static enum shoal_status emit_reduce(const struct coll_shape *shape,
+/* Allreduce, reduce and broadcast: the parts are cut from one buffer. */
+static enum shoal_status emit_buffer(const struct coll_shape *shape,
                                      struct schedule_builder *builder)
 {
     struct crew crew;
     TRY(crew_init(shape, &crew));
-    share_out(shape, &crew);
     struct schedule_span input = span_of(BUFFER_INPUT, 0, shape->count);
     struct schedule_span output = span_of(BUFFER_OUTPUT, 0, shape->count);
-    struct schedule_span own = output;
-    if (shape->rank != shape->root)
-        own = schedule_scratch(builder, crew.parts[shape->rank].count);
-    enum shoal_status status =
-        team_reduce(builder, &crew.everyone, crew.parts, input, own, shape->segment_count, true);
-    if (status == SHOAL_OK)
-        team_collect(builder, &crew.everyone, crew.parts, shape->root, own, output,
-                     shape->segment_count);
+    enum shoal_status status;
+    if (shape->kind == COLL_ALLREDUCE)
+        status = team_allreduce(builder, &crew.team, input, output, shape->segment_count);
+    else if (shape->kind == COLL_REDUCE)
+        status =
+            team_reduce_to(builder, &crew.team, shape->root, input, output, shape->segment_count);
+    else
+        status =
+            team_broadcast(builder, &crew.team, shape->root, input, output, shape->segment_count);
     crew_release(&crew);
     return status;
-}
-
-static enum shoal_status emit_broadcast(const struct coll_shape *shape,
-                                        struct schedule_builder *builder)
-{
-    struct crew crew;
-    TRY(crew_init(shape, &crew));
-    parts_cut(shape->count, crew.parts_of_others, crew.others.size);
-    for (int i = 0; i < crew.others.size; i++)
-        crew.parts[crew.others.ranks[i]] = crew.parts_of_others[i];
-    struct schedule_span input = span_of(BUFFER_INPUT, 0, shape->count);
-    struct schedule_span output = span_of(BUFFER_OUTPUT, 0, shape->count);
-    struct schedule_span own = part_at(output, crew.parts[shape->rank]);
-    team_deal(builder, &crew.everyone, crew.parts, shape->root, input, own, shape->segment_count);
-    if (shape->rank == shape->root)
-        schedule_copy(builder, output, input);
-    else
-        team_share(builder, &crew.others, crew.parts_of_others, own, output, shape->segment_count);
-    crew_release(&crew);
-    return SHOAL_OK;
 }
 
 /* Allgather, gather, scatter and reduce-scatter: the parts are the shape's blocks. */
@@ -135,7 +76,7 @@ static enum shoal_status emit_blocks(const struct coll_shape *shape,
     struct crew crew;
     TRY(crew_init(shape, &crew));
     parts_of_blocks(shape, crew.parts);
-    const struct team *team = &crew.everyone;
+    struct team *team = &crew.team;
     struct schedule_span input = span_of(BUFFER_INPUT, 0, 0), output = span_of(BUFFER_OUTPUT, 0, 0);
     enum shoal_status status = SHOAL_OK;
     switch (shape->kind) {
@@ -164,21 +105,21 @@ static enum shoal_status emit_alltoall(const struct coll_shape *shape,
         receiving.counts = shape->recv_counts;
         receiving.displs = shape->recv_displs;
     }
-    struct crew crew;
-    TRY(crew_init(shape, &crew));
-    struct part *incoming = crew.parts_of_others;
-    parts_of_blocks(shape, crew.parts);
+    struct part *outgoing;
+    TRY(BASE_NEW_ARRAY(&outgoing, 2 * shape->size, "the blocks of an alltoall"));
+    struct part *incoming = outgoing + shape->size;
+    parts_of_blocks(shape, outgoing);
     parts_of_blocks(&receiving, incoming);
     struct schedule_span input = span_of(BUFFER_INPUT, 0, 0), output = span_of(BUFFER_OUTPUT, 0, 0);
     for (int distance = 1; distance < shape->size; distance++) {
         int to = (shape->rank + distance) % shape->size;
         int from = (shape->rank + shape->size - distance) % shape->size;
-        segments_send(builder, to, part_at(input, crew.parts[to]), shape->segment_count);
+        segments_send(builder, to, part_at(input, outgoing[to]), shape->segment_count);
         segments_recv(builder, from, part_at(output, incoming[from]), shape->segment_count);
     }
     schedule_copy(builder, part_at(output, incoming[shape->rank]),
-                  part_at(input, crew.parts[shape->rank]));
-    crew_release(&crew);
+                  part_at(input, outgoing[shape->rank]));
+    base_free(outgoing);
     return SHOAL_OK;
 }
 
@@ -198,7 +139,7 @@ const struct coll_algorithm direct_allreduce = {
     .summary = "each rank sums one shard and sends it to all: 2 rounds, 2(p-1)/p n sent",
     .same_tree = true,
     .rounds_once = true,
-    .emit = emit_allreduce,
+    .emit = emit_buffer,
 };
 
 const struct coll_algorithm direct_reduce = {
@@ -207,7 +148,7 @@ const struct coll_algorithm direct_reduce = {
     .summary = "the other ranks sum one shard each and send it to the root: 2 rounds, n sent",
     .same_tree = true,
     .rounds_once = true,
-    .emit = emit_reduce,
+    .emit = emit_buffer,
 };
 
 const struct coll_algorithm direct_broadcast = {
@@ -216,7 +157,7 @@ const struct coll_algorithm direct_broadcast = {
     .summary = "the root deals shards, which the others pass on to each other: 2 rounds, n sent",
     .same_tree = true,
     .rounds_once = true,
-    .emit = emit_broadcast,
+    .emit = emit_buffer,
 };
 
 const struct coll_algorithm direct_allgather = {

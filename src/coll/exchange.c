@@ -42,7 +42,7 @@ static enum shoal_status emit_reduce(const struct coll_shape *shape,
         for (int rank = 0; rank < shape->size; rank++)
             ranks[rank] = rank;
         parts[shape->root].count = shape->count;
-        struct team team = {ranks, shape->size, shape->rank};
+        struct team team = {.ranks = ranks, .size = shape->size, .me = shape->rank};
         status = team_reduce(builder, &team, parts, span_of(BUFFER_INPUT, 0, 0),
                              span_of(BUFFER_OUTPUT, 0, 0), shape->segment_count, true);
         base_free(ranks);
@@ -66,12 +66,22 @@ static enum shoal_status emit_broadcast(const struct coll_shape *shape,
     return SHOAL_OK;
 }
 
+/* The inputs of all others fit in a scratch of moderate size. */
+#define SCRATCH_BYTES_MAX (UINT64_C(256) << 20)
+
+static bool is_small(const struct coll_shape *shape)
+{
+    uint64_t others = (uint64_t)shape->size - 1;
+    return others == 0 || shape->count <= SCRATCH_BYTES_MAX / shape->elem_bytes / others;
+}
+
 const struct coll_algorithm exchange_allreduce = {
     .name = "exchange",
     .kind = COLL_ALLREDUCE,
     .summary = "each rank sends its input to all and sums alone: 1 round, (p-1) n sent",
     .same_tree = true,
     .rounds_once = true,
+    .fits = is_small,
     .emit = emit_allreduce,
 };
 

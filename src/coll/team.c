@@ -79,7 +79,16 @@ static void reduce_segment(struct schedule_builder *builder, const struct team *
     schedule_reduce(builder, to, sources, team->size, final);
 }
 
-enum shoal_status team_reduce(struct schedule_builder *builder, const struct team *team,
+/* Scratch of at least `count` elements; the team keeps the largest. */
+static struct schedule_span take_slots(struct schedule_builder *builder, struct team *team,
+                                       uint64_t count)
+{
+    if (team->slots.count < count)
+        team->slots = schedule_scratch(builder, count);
+    return team->slots;
+}
+
+enum shoal_status team_reduce(struct schedule_builder *builder, struct team *team,
                               const struct part *parts, struct schedule_span from,
                               struct schedule_span to, uint64_t segment_count, bool final)
 {
@@ -90,7 +99,7 @@ enum shoal_status team_reduce(struct schedule_builder *builder, const struct tea
     uint64_t window = segments_in(mine.count, segment_count);
     window = window < WINDOW_SLOTS ? window : WINDOW_SLOTS;
     uint64_t row_count = slot_count * (uint64_t)(team->size - 1);
-    struct schedule_span scratch = schedule_scratch(builder, row_count * window);
+    struct schedule_span scratch = take_slots(builder, team, row_count * window);
     to.count = mine.count;
 
     uint64_t segments = segments_max(parts, team->size, segment_count);
@@ -164,4 +173,86 @@ void team_deal(struct schedule_builder *builder, const struct team *team, const 
                           segment_of(part_at(from, parts[member]), segment, segment_count));
         }
     schedule_copy(builder, own, part_at(from, parts[team->me]));
+}
+
+/* ---- whole operations ---------------------------------------------------------------------- */
+
+enum shoal_status team_allreduce(struct schedule_builder *builder, struct team *team,
+                                 struct schedule_span from, struct schedule_span into,
+                                 uint64_t segment_count)
+{
+    struct part *parts;
+    TRY(BASE_NEW_ARRAY(&parts, team->size, "a team's parts"));
+    parts_cut(into.count, parts, team->size);
+    struct schedule_span own = part_at(into, parts[team->me]);
+    enum shoal_status status = team_reduce(builder, team, parts, from, own, segment_count, true);
+    if (status == SHOAL_OK)
+        team_share(builder, team, parts, own, into, segment_count);
+    base_free(parts);
+    return status;
+}
+
+/* Parts of `count` elements for all members but one, which gets an empty part. */
+static void cut_without(uint64_t count, struct part *parts, int part_count, int without)
+{
+    parts_cut(count, parts, part_count - 1);
+    for (int i = part_count - 1; i > without; i--)
+        parts[i] = parts[i - 1];
+    parts[without] = (struct part){0};
+}
+
+enum shoal_status team_reduce_to(struct schedule_builder *builder, struct team *team, int root,
+                                 struct schedule_span from, struct schedule_span into,
+                                 uint64_t segment_count)
+{
+    struct part *parts;
+    TRY(BASE_NEW_ARRAY(&parts, team->size, "a team's parts"));
+    if (team->size > 2)
+        cut_without(from.count, parts, team->size, root);
+    else
+        parts[root].count = from.count;
+    struct schedule_span own = into;
+    if (team->me != root)
+        own = schedule_scratch(builder, parts[team->me].count);
+    enum shoal_status status = team_reduce(builder, team, parts, from, own, segment_count, true);
+    if (status == SHOAL_OK)
+        team_collect(builder, team, parts, root, own, into, segment_count);
+    base_free(parts);
+    return status;
+}
+
+/* The team without its root shares the parts; `ranks` has room for them. */
+static void share_without(struct schedule_builder *builder, const struct team *team, int root,
+                          struct part *parts, int *ranks, struct schedule_span into,
+                          uint64_t segment_count)
+{
+    struct team others = {.ranks = ranks, .size = team->size - 1};
+    struct schedule_span own = part_at(into, parts[team->me]);
+    others.me = team->me < root ? team->me : team->me - 1;
+    for (int i = 0; i < others.size; i++) {
+        ranks[i] = team->ranks[i < root ? i : i + 1];
+        parts[i] = parts[i < root ? i : i + 1];
+    }
+    team_share(builder, &others, parts, own, into, segment_count);
+}
+
+enum shoal_status team_broadcast(struct schedule_builder *builder, const struct team *team,
+                                 int root, struct schedule_span from, struct schedule_span into,
+                                 uint64_t segment_count)
+{
+    struct part *parts;
+    int *ranks;
+    TRY(BASE_NEW_ARRAY(&parts, team->size, "a team's parts"));
+    enum shoal_status status = BASE_NEW_ARRAY(&ranks, team->size, "a team's ranks");
+    if (status == SHOAL_OK) {
+        cut_without(into.count, parts, team->size, root);
+        team_deal(builder, team, parts, root, from, part_at(into, parts[team->me]), segment_count);
+        if (team->me == root)
+            schedule_copy(builder, into, from);
+        else
+            share_without(builder, team, root, parts, ranks, into, segment_count);
+        base_free(ranks);
+    }
+    base_free(parts);
+    return status;
 }

@@ -21,9 +21,10 @@ struct part {
 };
 
 struct team {
-    const int *ranks; /* [size] of the group, ascending */
+    const int *ranks; /* [size] of the group, borrowed */
     int size;
-    int me; /* index of the caller in ranks */
+    int me;                     /* index of the caller in ranks */
+    struct schedule_span slots; /* scratch of team_reduce, kept for the next one; zeroed to start */
 };
 
 /* Cuts count elements in parts that differ by at most one element. */
@@ -37,7 +38,7 @@ struct schedule_span part_at(struct schedule_span base, struct part part);
 /* Member i gets the sum of all members' part i, in the order of the team, in one reduce per
  * segment. `from`: where the caller's range begins; `to`: where its own part's sum goes. Scratch: a
  * window of segments per peer. */
-enum shoal_status team_reduce(struct schedule_builder *builder, const struct team *team,
+enum shoal_status team_reduce(struct schedule_builder *builder, struct team *team,
                               const struct part *parts, struct schedule_span from,
                               struct schedule_span to, uint64_t segment_count, bool final);
 
@@ -55,5 +56,23 @@ void team_collect(struct schedule_builder *builder, const struct team *team,
 void team_deal(struct schedule_builder *builder, const struct team *team, const struct part *parts,
                int root, struct schedule_span from, struct schedule_span own,
                uint64_t segment_count);
+
+/* The whole operations, put together from these; counts are `into`'s or `from`'s.
+ *
+ * All get the final sum of all members' `from` at `into`: reduce the parts, then share them. */
+enum shoal_status team_allreduce(struct schedule_builder *builder, struct team *team,
+                                 struct schedule_span from, struct schedule_span into,
+                                 uint64_t segment_count);
+/* Member `root` gets the final sum of all members' `from` at its `into`. The parts belong to the
+ * others, so that the root's port carries the range once in each direction and not nearly twice;
+ * with two members to the root. */
+enum shoal_status team_reduce_to(struct schedule_builder *builder, struct team *team, int root,
+                                 struct schedule_span from, struct schedule_span into,
+                                 uint64_t segment_count);
+/* All get member `root`'s `from` at `into`, the root too: it deals parts to the others, which share
+ * them. */
+enum shoal_status team_broadcast(struct schedule_builder *builder, const struct team *team,
+                                 int root, struct schedule_span from, struct schedule_span into,
+                                 uint64_t segment_count);
 
 #endif

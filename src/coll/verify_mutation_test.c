@@ -28,7 +28,7 @@ static void build(enum coll_kind kind, const char *name, int size, uint64_t coun
                              .size = size,
                              .count = count,
                              .segment_count = 4,
-                             .hosts = HOSTS_EACH};
+                             .hosts = strcmp(name, "two_level") == 0 ? HOSTS_PAIRS : HOSTS_EACH};
     assert_non_null(one.algorithm);
     assert_true(case_shapes(&one, &group));
     assert_int_equal(case_schedules(&one, &group), SHOAL_OK);
