@@ -125,16 +125,18 @@ static enum shoal_status run_reduce(struct two_level *level)
     return SHOAL_OK;
 }
 
-/* Slice `slice` goes from the root to its owners on the other hosts. */
+/* Slice `slice` goes from the root to its owners on the other hosts. The root's own copy is made
+ * later, with the one on its host. */
 static enum shoal_status broadcast_slice(struct two_level *level, int slice, struct part part)
 {
     const struct coll_shape *shape = level->shape;
     int root_host = shape->host_of[shape->root];
     struct team owners = owners_of(level, slice);
     level->peer_ranks[root_host] = shape->root;
-    return team_broadcast(level->builder, &owners, root_host,
-                          part_at(span_of(BUFFER_INPUT, 0, 0), part),
-                          part_at(span_of(BUFFER_OUTPUT, 0, 0), part), shape->segment_count);
+    struct schedule_span from = part_at(span_of(BUFFER_INPUT, 0, 0), part);
+    struct schedule_span into = part_at(span_of(BUFFER_OUTPUT, 0, 0), part);
+    return team_broadcast(level->builder, &owners, root_host, from,
+                          shape->rank == shape->root ? from : into, shape->segment_count);
 }
 
 static enum shoal_status run_broadcast(struct two_level *level)
