@@ -34,6 +34,7 @@ static enum shoal_status word_read(const char **next, const char *host, struct w
     char quote = '\0';
     const char *at = *next;
     word->length = 0;
+    word->text[0] = '\0';
     for (; *at != '\0' && (quote != '\0' || !isspace((unsigned char)*at)); at++) {
         if (strncmp(at, HOST_MARK, strlen(HOST_MARK)) == 0) {
             TRY(word_add(word, host, strlen(host)));

@@ -183,7 +183,8 @@ static enum shoal_status address_parse(const char *text, union address *out, soc
     *out = (union address){.any.sa_family = AF_UNSPEC};
     if (host[0] == '[') {
         inner++;
-        inner[strcspn(inner, "]")] = '\0';
+        char *end = inner + strlen(inner) - 1;
+        *end = *end == ']' ? '\0' : '?';
     }
     if (inet_pton(AF_INET, inner, &out->v4.sin_addr) == 1) {
         out->v4.sin_family = AF_INET;
