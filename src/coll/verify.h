@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "coll/coll.h"
+#include "coll/steps.h"
 
 /* ---- trees: the sums, as expressions over ranks ------------------------------------------------
  */
@@ -71,22 +72,16 @@ struct cell memory_initial(const struct coll_shape *shape, const struct memory *
 struct verifier {
     int size;
     const struct coll_shape *shapes;
-    struct schedule *const *schedules;
+    struct steps steps;
     struct memory *memories; /* [size] */
     struct trees *trees;
-    uint32_t *first_step; /* [size+1] of each rank among the steps of all ranks */
-    uint32_t *partner;    /* of each message step, the step at the other end; in that numbering */
-    uint32_t *depth;      /* of each step: messages in the longest chain that ends with it */
-    uint64_t *known;      /* barrier: words of each step, the ranks that are known to be there */
+    uint32_t *depth; /* [steps] messages in the longest chain that ends with the step */
+    uint64_t *known; /* barrier: words per step, the ranks that are known to be there */
     int known_words;
 };
 
-/* "rank 1 step 7 (recv of 4 elements from rank 2, output+8)". Static text of the thread. */
-const char *verify_step_text(const struct verifier *verifier, int rank, uint32_t step);
-
 enum shoal_status verify_form(const struct verifier *verifier, int rank);
 enum shoal_status verify_race(const struct verifier *verifier, int rank);
-enum shoal_status verify_messages(struct verifier *verifier);
 enum shoal_status verify_run(struct verifier *verifier);
 enum shoal_status verify_result(const struct verifier *verifier, struct coll_report *report);
 

@@ -16,6 +16,11 @@
 #define NONE      UINT32_MAX
 #define STEPS_MAX 32768 /* the sets of earlier steps then take 128 MiB */
 
+static const char *text_of(const struct verifier *verifier, int rank, uint32_t step)
+{
+    return steps_text(&verifier->steps, verifier->steps.first[rank] + step);
+}
+
 /* ---- form ---------------------------------------------------------------------------------- */
 
 static bool is_inside(const struct memory *memory, struct schedule_span span)
@@ -26,48 +31,47 @@ static bool is_inside(const struct memory *memory, struct schedule_span span)
 
 static enum shoal_status check_sources(const struct verifier *verifier, int rank, uint32_t number)
 {
-    const struct schedule *schedule = verifier->schedules[rank];
+    const struct schedule *schedule = verifier->steps.schedules[rank];
     const struct schedule_step *step = &schedule->steps[number];
     const struct memory *memory = &verifier->memories[rank];
     uint64_t to = memory->base[step->at.buffer] + step->at.offset;
     if (step->source_count == 0 || (step->kind == STEP_COPY && step->source_count != 1) ||
         step->source_first + step->source_count > schedule->source_count)
         return base_error(SHOAL_ERR_INTERNAL, "%s has a wrong number of sources",
-                          verify_step_text(verifier, rank, number));
+                          text_of(verifier, rank, number));
     for (uint32_t i = 0; i < step->source_count; i++) {
         struct schedule_span source = schedule->sources[step->source_first + i];
         uint64_t from = memory->base[source.buffer] + source.offset;
         if (source.count != step->at.count || !is_inside(memory, source))
             return base_error(SHOAL_ERR_INTERNAL, "%s: source %u has a wrong length or place",
-                              verify_step_text(verifier, rank, number), i);
+                              text_of(verifier, rank, number), i);
         bool apart = from + source.count <= to || to + source.count <= from;
         if (from != to && !apart)
             return base_error(SHOAL_ERR_INTERNAL, "%s partly overlaps its source %u",
-                              verify_step_text(verifier, rank, number), i);
+                              text_of(verifier, rank, number), i);
     }
     return SHOAL_OK;
 }
 
 static enum shoal_status check_step(const struct verifier *verifier, int rank, uint32_t number)
 {
-    const struct schedule_step *step = &verifier->schedules[rank]->steps[number];
+    const struct schedule_step *step = &verifier->steps.schedules[rank]->steps[number];
     if (!is_inside(&verifier->memories[rank], step->at))
         return base_error(SHOAL_ERR_INTERNAL, "%s reaches beyond its buffer",
-                          verify_step_text(verifier, rank, number));
+                          text_of(verifier, rank, number));
     if (step->kind != STEP_SEND && step->at.buffer == BUFFER_INPUT)
         return base_error(SHOAL_ERR_INTERNAL, "%s writes to the input",
-                          verify_step_text(verifier, rank, number));
+                          text_of(verifier, rank, number));
     if (step->kind == STEP_REDUCE || step->kind == STEP_COPY)
         return check_sources(verifier, rank, number);
     if (step->peer < 0 || step->peer >= verifier->size || step->peer == rank)
-        return base_error(SHOAL_ERR_INTERNAL, "%s has no peer",
-                          verify_step_text(verifier, rank, number));
+        return base_error(SHOAL_ERR_INTERNAL, "%s has no peer", text_of(verifier, rank, number));
     return SHOAL_OK;
 }
 
 enum shoal_status verify_form(const struct verifier *verifier, int rank)
 {
-    const struct schedule *schedule = verifier->schedules[rank];
+    const struct schedule *schedule = verifier->steps.schedules[rank];
     if (schedule->step_count > STEPS_MAX)
         return base_error(SHOAL_ERR_LIMIT, "rank %d has %u steps, too many to verify (%d)", rank,
                           schedule->step_count, STEPS_MAX);
@@ -76,12 +80,12 @@ enum shoal_status verify_form(const struct verifier *verifier, int rank)
         TRY(check_step(verifier, rank, i));
         if (step->after_first + step->after_count > schedule->edge_count)
             return base_error(SHOAL_ERR_INTERNAL, "%s has edges beyond the end",
-                              verify_step_text(verifier, rank, i));
+                              text_of(verifier, rank, i));
         for (uint32_t k = 0; k < step->after_count; k++) {
             uint32_t later = schedule->edges[step->after_first + k];
             if (later <= i || later >= schedule->step_count)
                 return base_error(SHOAL_ERR_INTERNAL, "an edge of %s does not lead forward",
-                                  verify_step_text(verifier, rank, i));
+                                  text_of(verifier, rank, i));
         }
     }
     return SHOAL_OK;
@@ -111,7 +115,7 @@ static bool waits_for(const struct race *race, uint32_t step, uint32_t earlier)
 /* Each step's set, handed on along the edges. */
 static void fill_sets(struct race *race)
 {
-    const struct schedule *schedule = race->verifier->schedules[race->rank];
+    const struct schedule *schedule = race->verifier->steps.schedules[race->rank];
     for (uint32_t i = 0; i < schedule->step_count; i++) {
         const struct schedule_step *step = &schedule->steps[i];
         const uint64_t *mine = &race->before[(uint64_t)i * race->words];
@@ -128,12 +132,9 @@ static void fill_sets(struct race *race)
 static enum shoal_status report_race(const struct race *race, uint32_t step, uint32_t earlier,
                                      uint64_t cell)
 {
-    char text[200];
-    strncpy(text, verify_step_text(race->verifier, race->rank, earlier), sizeof(text) - 1);
-    text[sizeof(text) - 1] = '\0';
     return base_error(SHOAL_ERR_INTERNAL, "%s does not wait for %s, but both use cell %llu",
-                      verify_step_text(race->verifier, race->rank, step), text,
-                      (unsigned long long)cell);
+                      text_of(race->verifier, race->rank, step),
+                      text_of(race->verifier, race->rank, earlier), (unsigned long long)cell);
 }
 
 static enum shoal_status add_reading(struct race *race, uint64_t cell, uint32_t step)
@@ -185,7 +186,7 @@ static enum shoal_status write_cells(struct race *race, struct schedule_span spa
 
 static enum shoal_status walk(struct race *race)
 {
-    const struct schedule *schedule = race->verifier->schedules[race->rank];
+    const struct schedule *schedule = race->verifier->steps.schedules[race->rank];
     fill_sets(race);
     for (uint32_t i = 0; i < schedule->step_count; i++) {
         const struct schedule_step *step = &schedule->steps[i];
@@ -203,7 +204,7 @@ static enum shoal_status walk(struct race *race)
 enum shoal_status verify_race(const struct verifier *verifier, int rank)
 {
     uint64_t cells = verifier->memories[rank].cell_count;
-    uint32_t steps = verifier->schedules[rank]->step_count;
+    uint32_t steps = verifier->steps.schedules[rank]->step_count;
     struct race race = {.verifier = verifier, .rank = rank, .words = steps / 64 + 1};
     enum shoal_status status =
         BASE_NEW_ARRAY(&race.before, (uint64_t)steps * race.words, "the verifier's sets");

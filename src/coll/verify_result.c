@@ -92,13 +92,12 @@ static enum shoal_status expect_blocks(const struct result *result, int rank)
 /* Every rank must have heard of every other. */
 static enum shoal_status expect_all_known(const struct verifier *verifier, int rank)
 {
-    int words = verifier->known_words;
+    size_t words = (size_t)verifier->known_words;
+    const uint32_t *first = verifier->steps.first;
     for (int other = 0; other < verifier->size; other++) {
         bool known = other == rank;
-        for (uint32_t i = verifier->first_step[rank]; i < verifier->first_step[rank + 1]; i++)
-            known |=
-                verifier->known[(size_t)i * (size_t)words + (size_t)(other / 64)] >> (other % 64) &
-                1;
+        for (size_t number = first[rank]; number < first[rank + 1]; number++)
+            known |= verifier->known[number * words + (size_t)other / 64] >> (other % 64) & 1;
         if (!known)
             return base_error(SHOAL_ERR_INTERNAL,
                               "rank %d leaves the barrier without having heard of rank %d", rank,
