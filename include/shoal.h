@@ -197,8 +197,9 @@ SHOAL_API enum shoal_status shoal_group_split(shoal_group_t group, int color, in
 SHOAL_API enum shoal_status shoal_group_subset(shoal_group_t group, const int *ranks, int count,
                                                const char *name, shoal_group_t *out);
 
-/* Leaves. Ends pending requests with SHOAL_ERR_ABORTED. Waits, at most the timeout, until peers no
- * longer read this rank's memory. NULL is allowed. Free sub-groups before their parent. */
+/* Leaves. Ends pending requests with SHOAL_ERR_ABORTED. Does not wait for the other ranks, but for
+ * data that is on its way to them, a few seconds at most. NULL is allowed. Sub-groups go before
+ * their parent, else SHOAL_ERR_STATE. */
 SHOAL_API enum shoal_status shoal_group_free(shoal_group_t group);
 
 /* Breaks the group on all ranks: every pending and later call on it ends with SHOAL_ERR_ABORTED

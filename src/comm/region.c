@@ -2,6 +2,7 @@
 /* region.c: first-fit allocator with joining of free neighbours; the directory of slots. */
 #include "comm/region.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -11,6 +12,14 @@ struct region_block {
     struct region_block *next;
     size_t offset, bytes;
     bool used;
+};
+
+struct region_retired {
+    struct region_retired *next;
+    size_t offset;
+    uint64_t context;
+    int count;
+    int peers[];
 };
 
 #define PAGE_BYTES 4096
@@ -30,7 +39,7 @@ enum shoal_status region_open(struct base_shared *shared, size_t heap_offset,
     TRY(BASE_NEW(&whole, "the region's first block"));
     whole->offset = heap_offset;
     whole->bytes = shared->bytes - heap_offset;
-    *out = (struct comm_region){shared, heap_offset, whole};
+    *out = (struct comm_region){.shared = shared, .heap_offset = heap_offset, .blocks = whole};
     return SHOAL_OK;
 }
 
@@ -40,6 +49,48 @@ void region_close(struct comm_region *region)
         struct region_block *next = region->blocks->next;
         base_free(region->blocks);
         region->blocks = next;
+    }
+    while (region->retired) {
+        struct region_retired *next = region->retired->next;
+        base_free(region->retired);
+        region->retired = next;
+    }
+}
+
+enum shoal_status region_retire(struct comm_region *region, size_t offset, uint64_t context,
+                                const int *peers, int count)
+{
+    struct region_retired *retired = NULL;
+    TRY(base_alloc(sizeof(*retired) + sizeof(int) * (size_t)count, "a retired slot",
+                   (void **)&retired));
+    retired->offset = offset;
+    retired->context = context;
+    retired->count = count;
+    memcpy(retired->peers, peers, sizeof(int) * (size_t)count);
+    retired->next = region->retired;
+    region->retired = retired;
+    return SHOAL_OK;
+}
+
+static bool still_read(const struct region_retired *retired, const struct base_shared *regions)
+{
+    for (int i = 0; i < retired->count; i++)
+        if (region_find(&regions[retired->peers[i]], retired->context) != 0)
+            return true;
+    return false;
+}
+
+void region_reclaim(struct comm_region *region, const struct base_shared *regions)
+{
+    for (struct region_retired **at = &region->retired; *at;) {
+        struct region_retired *retired = *at;
+        if (still_read(retired, regions)) {
+            at = &retired->next;
+            continue;
+        }
+        *at = retired->next;
+        region_free(region, retired->offset);
+        base_free(retired);
     }
 }
 

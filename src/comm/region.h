@@ -39,12 +39,14 @@ struct region_control {
 #define REGION_CONTROL_BYTES (((sizeof(struct region_control)) + 4095) / 4096 * 4096)
 
 struct region_block;
+struct region_retired;
 
 /* The owner's allocator. Not thread-safe: under the world's lock. */
 struct comm_region {
     struct base_shared *shared; /* borrowed */
     size_t heap_offset;
-    struct region_block *blocks; /* by offset; used and free */
+    struct region_block *blocks;    /* by offset; used and free */
+    struct region_retired *retired; /* slots that peers may still read */
 };
 
 enum shoal_status region_open(struct base_shared *shared, size_t heap_offset,
@@ -55,7 +57,14 @@ enum shoal_status region_alloc(struct comm_region *region, size_t bytes, size_t 
 /* SHOAL_ERR_ARGUMENT if offset is no block in use. */
 enum shoal_status region_free(struct comm_region *region, size_t offset);
 
-/* Directory. */
+/* Gives a slot back that peers may still read: it is free once none of them has the context in its
+ * directory, which region_reclaim looks at. peers[count] are indexes into the host's regions. */
+enum shoal_status region_retire(struct comm_region *region, size_t offset, uint64_t context,
+                                const int *peers, int count);
+void region_reclaim(struct comm_region *region, const struct base_shared *regions);
+
+/* Directory: a rank has a context in it from the time it has a slot until it reads no peer's any
+ * more. */
 enum shoal_status region_publish(struct base_shared *own, uint64_t context, size_t offset);
 void region_withdraw(struct base_shared *own, uint64_t context);
 /* 0 if it is not there (yet). */

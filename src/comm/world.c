@@ -137,11 +137,13 @@ static size_t region_bytes(void)
     return memory;
 }
 
-/* A number that the local ranks share and no other group of the job has. */
+/* A number that the ranks of this host share and no other host or group of the job has: hosts that
+ * SHOAL_HOST_ID made out of one machine meet at the same place. */
 static uint64_t host_nonce(const struct making *making)
 {
-    uint64_t nonce = UINT64_C(14695981039346656037);
-    for (int i = 0; i < making->world->size; i++)
+    const struct comm_world *world = making->world;
+    uint64_t nonce = UINT64_C(14695981039346656037) + (uint64_t)world->host_of[world->rank];
+    for (int i = 0; i < world->size; i++)
         nonce = (nonce ^ making->cards[i]->nonce) * UINT64_C(1099511628211);
     return nonce;
 }

@@ -5,14 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/options.h"
 #include "local/local.h"
 
 #define BLOCK_BYTES     ((size_t)512 << 10)
 #define SYMMETRIC_BYTES ((size_t)16 << 10)
-#define CLOSE_LOOK_MS   1
 
 bool local_possible(const struct comm_group *group)
 {
@@ -29,38 +28,19 @@ static void local_release(struct local_group *local)
     base_free(local);
 }
 
-/* Waits until no peer reads this rank's slot any more: all have finished what this rank has. */
-static bool peers_are_done(struct local_group *local)
-{
-    struct comm_group *group = local->group;
-    struct comm_world *world = group->world;
-    if (local->next_block == 0)
-        return true;
-    if (!local->attached || comm_group_broken(group))
-        return false;
-    int64_t deadline_ns = base_deadline_ns(atomic_load(&group->timeout_ms));
-    for (int i = 0; i < group->size; i++) {
-        struct region_control *control =
-            region_control_of(&world->host->regions[local->local_index[i]]);
-        while (i != group->rank && atomic_load(&local->slots[i]->taken) < local->next_block) {
-            if (base_now_ns() > deadline_ns || comm_group_broken(group) || local_failed(local) ||
-                atomic_load(&control->left))
-                return false;
-            base_sleep_ms(CLOSE_LOOK_MS);
-        }
-    }
-    return true;
-}
-
+/* Peers may still read the slot: it is used again only after all have left the group too. A slot
+ * that not all peers had found yet stays for the life of the world. */
 static void local_free(struct local_group *local)
 {
     struct comm_group *group = local->group;
     struct comm_world *world = group->world;
-    bool reusable = peers_are_done(local);
     pthread_mutex_lock(&world->region_lock);
     region_withdraw(&world->host->regions[world->local_rank], group->context);
-    if (reusable) /* otherwise a peer may still read it: the world gives it back */
-        region_free(&world->region, local->own_offset);
+    if (local->attached && !comm_group_broken(group) &&
+        region_retire(&world->region, local->own_offset, group->context, local->local_index,
+                      group->size) != SHOAL_OK)
+        base_log(BASE_LOG_WARN, "group '%s': its shared memory is kept: %s", group->name,
+                 base_error_text());
     pthread_mutex_unlock(&world->region_lock);
     group->local = NULL;
     local_release(local);
@@ -90,6 +70,7 @@ static enum shoal_status take_slot(struct local_group *local)
     size_t bytes =
         sizeof(struct local_slot) + LOCAL_SLOTS * (local->block_bytes + local->slice_bytes);
     pthread_mutex_lock(&world->region_lock);
+    region_reclaim(&world->region, world->host->regions);
     enum shoal_status status = region_alloc(&world->region, bytes, &local->own_offset);
     if (status == SHOAL_OK) {
         local->own = (struct local_slot *)((char *)own->address + local->own_offset);
