@@ -6,7 +6,8 @@
  * The copy: an operation that must load L and store S bytes over all p ranks is matched by p copies
  * of (L + S) / 2p bytes each. The flags: every rank writes 8 bytes beside a number that counts up,
  * in a cache line of its own, and waits for the lines of all others; two sets of lines take turns,
- * so no rank overwrites what another still reads. With more ranks than cores the waiting yields.
+ * so no rank overwrites what another still reads. With more ranks than cores the waiting yields at
+ * once.
  */
 #include "bench_roof.h"
 
@@ -25,6 +26,7 @@
 #include "bench_wire.h"
 
 #define STREAMS_FROM_BYTES (256 * 1024) /* below, one stream per peer */
+#define PAUSES             2000         /* some tens of microseconds */
 #define SWEEP_FROM_BYTES   (1024 * 1024)
 
 struct flag_line {
@@ -54,7 +56,7 @@ struct bench_roof {
     struct base_shared shared; /* the flags */
     struct flag_line *lines;   /* [2 * size], NULL: none */
     uint64_t number;
-    bool yields;
+    int pause_count; /* before yielding */
     double flags_us;
 };
 
@@ -155,8 +157,9 @@ static int run_flags(void *user, const struct bench_call *call)
     own->payload = number + (uint64_t)roof->library->rank;
     atomic_store_explicit(&own->number, number, memory_order_release);
     for (int rank = 0; rank < size; rank++) {
-        while (atomic_load_explicit(&lines[rank].number, memory_order_acquire) < number) {
-            if (roof->yields)
+        for (int tries = 0;
+             atomic_load_explicit(&lines[rank].number, memory_order_acquire) < number; tries++) {
+            if (tries > roof->pause_count)
                 sched_yield();
             else
                 base_pause();
@@ -211,7 +214,7 @@ static enum shoal_status flags_create(struct bench_roof *roof)
 {
     struct flags_place *places;
     TRY(BASE_NEW_ARRAY(&places, roof->library->size, "the roof's flags"));
-    roof->yields = base_cores_granted() < roof->library->size;
+    roof->pause_count = base_cores_granted() < roof->library->size ? 0 : PAUSES;
     enum shoal_status status = share_flags(roof, places);
     base_free(places);
     return status;
