@@ -37,11 +37,10 @@ static enum shoal_status alone(const struct comm_group *group, const struct comm
 }
 
 static enum shoal_status alone_run(struct comm_group *group, const struct comm_call *call,
-                                   struct comm_plan *plan, uint64_t sequence, int64_t deadline_ns)
+                                   struct comm_plan *plan, uint64_t sequence)
 {
     (void)plan;
     (void)sequence;
-    (void)deadline_ns;
     return alone(group, call);
 }
 

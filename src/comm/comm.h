@@ -84,7 +84,7 @@ uint64_t comm_split_context(const struct comm_group *parent, uint64_t split_numb
 struct comm_path {
     /* Carries the call out on this thread. Door held; token too if `uses_engine`. */
     enum shoal_status (*run)(struct comm_group *group, const struct comm_call *call,
-                             struct comm_plan *plan, uint64_t sequence, int64_t deadline_ns);
+                             struct comm_plan *plan, uint64_t sequence);
     /* Starts it in the engine for the request. Token held. */
     enum shoal_status (*start)(struct comm_group *group, struct comm_request *request);
     bool uses_engine;

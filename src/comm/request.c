@@ -231,8 +231,7 @@ static enum shoal_status run_here(struct comm_group *group, const struct comm_pa
                                   const struct comm_call *call, struct comm_plan *plan)
 {
     uint64_t sequence = next_sequence(group, call);
-    int64_t deadline_ns = base_deadline_ns(atomic_load(&group->timeout_ms));
-    enum shoal_status status = path->run(group, call, plan, sequence, deadline_ns);
+    enum shoal_status status = path->run(group, call, plan, sequence);
     if (path->uses_engine)
         comm_progress_release(group->world);
     return status;
@@ -308,9 +307,10 @@ static enum shoal_status end_of(struct comm_group *group, struct inline_end *end
 }
 
 static enum shoal_status run_plan(struct comm_group *group, const struct comm_call *call,
-                                  struct comm_plan *plan, uint64_t sequence, int64_t deadline_ns)
+                                  struct comm_plan *plan, uint64_t sequence)
 {
     struct inline_end end = {0};
+    int64_t deadline_ns = base_deadline_ns(atomic_load(&group->timeout_ms));
     TRY(comm_engine_start_plan(group->engine, group, plan, call, sequence, deadline_ns, inline_done,
                                &end));
     return end_of(group, &end);
@@ -326,10 +326,11 @@ static enum shoal_status start_plan(struct comm_group *group, struct comm_reques
 const struct comm_path comm_path_plan = {run_plan, start_plan, true};
 
 static enum shoal_status run_send(struct comm_group *group, const struct comm_call *call,
-                                  struct comm_plan *plan, uint64_t sequence, int64_t deadline_ns)
+                                  struct comm_plan *plan, uint64_t sequence)
 {
     (void)plan;
     struct inline_end end = {0};
+    int64_t deadline_ns = base_deadline_ns(atomic_load(&group->timeout_ms));
     TRY(comm_engine_start_send(group->engine, group, call, sequence, deadline_ns, inline_done,
                                &end));
     return end_of(group, &end);

@@ -116,11 +116,31 @@ static bool move_is_ready(struct local_op *op)
     return true;
 }
 
+/* Operations in which each rank needs a stamp of every other. */
+static bool needs_all(const struct local_op *op)
+{
+    enum coll_kind kind = op->call.kind;
+    return op->reduces || kind == COLL_ALLREDUCE || kind == COLL_ALLGATHER ||
+           kind == COLL_ALLTOALL || kind == COLL_BARRIER;
+}
+
 static void publish(struct local_op *op, atomic_ullong *number, uint64_t b)
 {
     struct local_group *local = op->local;
     atomic_store_explicit(number, op->first_block + b + 1, memory_order_release);
     local_ring(local);
+}
+
+/* Rings only if a peer may soon wait for it. After an operation of one block that needs all, a peer
+ * is three rooted operations away from that, and then looks every PUT_SLICE_MS; this saves a fence.
+ */
+static void publish_taken(struct local_op *op, uint64_t b)
+{
+    atomic_ullong *taken = &op->local->own->taken;
+    if (op->block_count > 1 || !needs_all(op))
+        publish(op, taken, b);
+    else
+        atomic_store_explicit(taken, op->first_block + b + 1, memory_order_release);
 }
 
 static void do_move(struct local_op *op, uint64_t b)
@@ -139,7 +159,7 @@ static void do_move(struct local_op *op, uint64_t b)
         break;
     case MOVE_TAKE:
         local_take(op, b);
-        publish(op, &own->taken, b);
+        publish_taken(op, b);
         break;
     default: break;
     }
@@ -160,10 +180,7 @@ static bool next_move(struct local_op *op)
 static void learn(struct local_op *op)
 {
     struct local_group *local = op->local;
-    enum coll_kind kind = op->call.kind;
-    bool saw_all = op->reduces || kind == COLL_ALLREDUCE || kind == COLL_ALLGATHER ||
-                   kind == COLL_ALLTOALL || kind == COLL_BARRIER;
-    if (saw_all && local->known_taken < op->first_block)
+    if (needs_all(op) && local->known_taken < op->first_block)
         local->known_taken = op->first_block;
 }
 
@@ -259,33 +276,56 @@ static void break_by_timeout(struct local_op *op)
 /* ---- on the caller's thread
  * --------------------------------------------------------------------------------------------- */
 
+#define LOOKS_ALONE 2000 /* without a pause in between: a pause is longer than a small operation \
+                          */
+#define SPIN_ALONE_NS 10000
 #define WAIT_SLICE_MS 500
+#define PUT_SLICE_MS  10 /* a peer need not ring when it takes: see publish_taken */
 
 static bool wait_ready(void *user)
 {
     return move_is_ready(user);
 }
 
+/* Looks again and again while every rank has a core of its own. */
+static bool look_long(struct local_op *op)
+{
+    int looks = op->local->group->world->policy.spin_ns >= SPIN_ALONE_NS ? LOOKS_ALONE : 0;
+    for (int i = 0; i < looks; i++)
+        if (move_is_ready(op))
+            return true;
+    return false;
+}
+
+/* Waits for the current move; breaks the group when the deadline, which is made at the first wait,
+ * passes. */
+static void wait_for_peers(struct local_op *op, int64_t *deadline_ns)
+{
+    struct comm_group *group = op->local->group;
+    if (look_long(op))
+        return;
+    if (*deadline_ns == 0)
+        *deadline_ns = base_deadline_ns(atomic_load(&group->timeout_ms));
+    int64_t slice_ns = base_deadline_ns(op->move == MOVE_PUT ? PUT_SLICE_MS : WAIT_SLICE_MS);
+    bool last = *deadline_ns <= slice_ns;
+    bool ready = base_wait(op->local->bells[group->rank], &group->world->policy, wait_ready, op,
+                           last ? *deadline_ns : slice_ns);
+    if (!ready && last && !comm_group_broken(group))
+        break_by_timeout(op);
+}
+
 static enum shoal_status run(struct comm_group *group, const struct comm_call *call,
-                             struct comm_plan *plan, uint64_t sequence, int64_t deadline_ns)
+                             struct comm_plan *plan, uint64_t sequence)
 {
     (void)plan;
-    struct local_group *local = group->local;
     struct local_op op;
+    int64_t deadline_ns = 0;
     begin(&op, group, call, sequence);
-    while (!advance(&op)) {
-        if (comm_group_broken(group))
-            break;
-        int64_t slice_ns = base_deadline_ns(WAIT_SLICE_MS);
-        bool last = deadline_ns <= slice_ns;
-        bool ready = base_wait(local->bells[group->rank], &group->world->policy, wait_ready, &op,
-                               last ? deadline_ns : slice_ns);
-        if (!ready && last && !comm_group_broken(group))
-            break_by_timeout(&op);
-    }
+    while (!advance(&op) && !comm_group_broken(group))
+        wait_for_peers(&op, &deadline_ns);
     if (!comm_group_broken(group))
         return SHOAL_OK;
-    local_fail(local);
+    local_fail(group->local);
     comm_progress_kick(group->world);
     return comm_group_health(group);
 }

@@ -90,14 +90,19 @@ void local_op_lay_out(struct local_op *op)
     uint64_t n = op->call.kind == COLL_BARRIER ? 0 : largest_part(op);
     size_t bytes = n * op->elem_bytes;
     op->reduces = false;
+    if (bytes <= LOCAL_INLINE_BYTES && !put_per_rank(op)) { /* no division on the shortest way */
+        op->mode = LOCAL_INLINE;
+        op->block_elems = LOCAL_INLINE_BYTES;
+        op->block_count = 1;
+        return;
+    }
     if (put_per_rank(op)) {
         op->mode = LOCAL_SLICED;
         op->block_elems = local->slice_bytes / op->elem_bytes;
         op->reduces = op->call.kind == COLL_REDUCE_SCATTER;
     } else {
-        bool small = bytes <= LOCAL_INLINE_BYTES;
         op->block_elems = local->block_bytes / op->elem_bytes;
-        op->mode = small ? LOCAL_INLINE : LOCAL_SYMMETRIC;
+        op->mode = LOCAL_SYMMETRIC;
         if (sums(op) && bytes > local->symmetric_bytes) {
             op->mode = LOCAL_SLICED;
             op->reduces = true;
