@@ -63,21 +63,18 @@ static int member_before(const struct team *team, int distance)
     return (team->me + team->size - distance) % team->size;
 }
 
-/* One segment of the caller's own part: receives all peers' in slots, reduces them with its own. */
-static void reduce_segment(struct schedule_builder *builder, const struct team *team,
-                           struct schedule_span own, struct schedule_span to,
-                           struct schedule_span slots, struct schedule_span *sources, bool final)
-{
-    for (int distance = 1; distance < team->size; distance++) {
-        int member = member_before(team, distance);
-        int slot = member < team->me ? member : member - 1;
-        sources[member] =
-            span_of(BUFFER_SCRATCH, slots.offset + slots.count * (uint64_t)slot, own.count);
-        schedule_recv(builder, team->ranks[member], sources[member]);
-    }
-    sources[team->me] = own;
-    schedule_reduce(builder, to, sources, team->size, final);
-}
+/* A reduce over a team on its way through the segments. */
+struct reducing {
+    struct schedule_builder *builder;
+    const struct team *team;
+    const struct part *parts;
+    struct schedule_span from, to; /* the range; where the own part's sum goes */
+    uint64_t segment_count, segments;
+    uint64_t slot_count, row_count, window; /* elements of a slot, of a slot per peer; rows */
+    struct schedule_span slots;
+    struct schedule_span *sources; /* [team's size] */
+    bool final;
+};
 
 /* Scratch of at least `count` elements; the team keeps the largest. */
 static struct schedule_span take_slots(struct schedule_builder *builder, struct team *team,
@@ -88,35 +85,69 @@ static struct schedule_span take_slots(struct schedule_builder *builder, struct 
     return team->slots;
 }
 
+/* Takes what the caller filled in and works out the rest. */
+static enum shoal_status reducing_init(struct reducing *reducing, struct team *team)
+{
+    uint64_t count = reducing->parts[team->me].count, segment_count = reducing->segment_count;
+    TRY(BASE_NEW_ARRAY(&reducing->sources, team->size, "a reduce's sources"));
+    reducing->team = team;
+    reducing->to.count = count;
+    reducing->segments = segments_max(reducing->parts, team->size, segment_count);
+    reducing->slot_count = count < segment_count ? count : segment_count;
+    reducing->row_count = reducing->slot_count * (uint64_t)(team->size - 1);
+    uint64_t window = segments_in(count, segment_count);
+    reducing->window = window < WINDOW_SLOTS ? window : WINDOW_SLOTS;
+    reducing->slots = take_slots(reducing->builder, team, reducing->row_count * reducing->window);
+    return SHOAL_OK;
+}
+
+/* One segment of the caller's own part: receives all peers' in slots, reduces them with its own. */
+static void reduce_own_segment(const struct reducing *reducing, uint64_t segment)
+{
+    const struct team *team = reducing->team;
+    struct schedule_span own = segment_of(part_at(reducing->from, reducing->parts[team->me]),
+                                          segment, reducing->segment_count);
+    if (own.count == 0)
+        return;
+    uint64_t row = segment % reducing->window * reducing->row_count;
+    for (int distance = 1; distance < team->size; distance++) {
+        int member = member_before(team, distance);
+        int slot = member < team->me ? member : member - 1;
+        reducing->sources[member] =
+            span_within(reducing->slots, row + reducing->slot_count * (uint64_t)slot, own.count);
+        schedule_recv(reducing->builder, team->ranks[member], reducing->sources[member]);
+    }
+    reducing->sources[team->me] = own;
+    schedule_reduce(reducing->builder, segment_of(reducing->to, segment, reducing->segment_count),
+                    reducing->sources, team->size, reducing->final);
+}
+
+static void reduce_segment(const struct reducing *reducing, uint64_t segment)
+{
+    const struct team *team = reducing->team;
+    for (int distance = 1; distance < team->size; distance++) {
+        int member = member_after(team, distance);
+        struct schedule_span theirs = part_at(reducing->from, reducing->parts[member]);
+        schedule_send(reducing->builder, team->ranks[member],
+                      segment_of(theirs, segment, reducing->segment_count));
+    }
+    reduce_own_segment(reducing, segment);
+}
+
 enum shoal_status team_reduce(struct schedule_builder *builder, struct team *team,
                               const struct part *parts, struct schedule_span from,
                               struct schedule_span to, uint64_t segment_count, bool final)
 {
-    struct schedule_span *sources;
-    TRY(BASE_NEW_ARRAY(&sources, team->size, "a reduce's sources"));
-    struct part mine = parts[team->me];
-    uint64_t slot_count = mine.count < segment_count ? mine.count : segment_count;
-    uint64_t window = segments_in(mine.count, segment_count);
-    window = window < WINDOW_SLOTS ? window : WINDOW_SLOTS;
-    uint64_t row_count = slot_count * (uint64_t)(team->size - 1);
-    struct schedule_span scratch = take_slots(builder, team, row_count * window);
-    to.count = mine.count;
-
-    uint64_t segments = segments_max(parts, team->size, segment_count);
-    for (uint64_t segment = 0; segment < segments; segment++) {
-        for (int distance = 1; distance < team->size; distance++) {
-            int member = member_after(team, distance);
-            schedule_send(builder, team->ranks[member],
-                          segment_of(part_at(from, parts[member]), segment, segment_count));
-        }
-        if (segment * segment_count >= mine.count)
-            continue;
-        struct schedule_span slots =
-            span_of(BUFFER_SCRATCH, scratch.offset + row_count * (segment % window), slot_count);
-        reduce_segment(builder, team, segment_of(part_at(from, mine), segment, segment_count),
-                       segment_of(to, segment, segment_count), slots, sources, final);
-    }
-    base_free(sources);
+    struct reducing reducing = {.builder = builder,
+                                .parts = parts,
+                                .from = from,
+                                .to = to,
+                                .segment_count = segment_count,
+                                .final = final};
+    TRY(reducing_init(&reducing, team));
+    for (uint64_t segment = 0; segment < reducing.segments; segment++)
+        reduce_segment(&reducing, segment);
+    base_free(reducing.sources);
     return SHOAL_OK;
 }
 
@@ -201,6 +232,23 @@ static void cut_without(uint64_t count, struct part *parts, int part_count, int 
     parts[without] = (struct part){0};
 }
 
+/* One segment of each owner's sum goes to the root, into the range at `into`. */
+static void collect_segment(const struct reducing *reducing, int root, struct schedule_span into,
+                            uint64_t segment)
+{
+    const struct team *team = reducing->team;
+    for (int distance = 1; distance < team->size; distance++) {
+        int member = member_after(team, distance);
+        if (team->me == root)
+            schedule_recv(reducing->builder, team->ranks[member],
+                          segment_of(part_at(into, reducing->parts[member]), segment,
+                                     reducing->segment_count));
+        else if (member == root)
+            schedule_send(reducing->builder, team->ranks[root],
+                          segment_of(reducing->to, segment, reducing->segment_count));
+    }
+}
+
 enum shoal_status team_reduce_to(struct schedule_builder *builder, struct team *team, int root,
                                  struct schedule_span from, struct schedule_span into,
                                  uint64_t segment_count)
@@ -211,12 +259,21 @@ enum shoal_status team_reduce_to(struct schedule_builder *builder, struct team *
         cut_without(from.count, parts, team->size, root);
     else
         parts[root].count = from.count;
-    struct schedule_span own = into;
+    struct reducing reducing = {.builder = builder,
+                                .parts = parts,
+                                .from = from,
+                                .to = into,
+                                .segment_count = segment_count,
+                                .final = true};
     if (team->me != root)
-        own = schedule_scratch(builder, parts[team->me].count);
-    enum shoal_status status = team_reduce(builder, team, parts, from, own, segment_count, true);
-    if (status == SHOAL_OK)
-        team_collect(builder, team, parts, root, own, into, segment_count);
+        reducing.to = schedule_scratch(builder, parts[team->me].count);
+    enum shoal_status status = reducing_init(&reducing, team);
+    /* Sums leave for the root between the parts for the next ones, so its port is never idle. */
+    for (uint64_t segment = 0; status == SHOAL_OK && segment < reducing.segments; segment++) {
+        reduce_segment(&reducing, segment);
+        collect_segment(&reducing, root, into, segment);
+    }
+    base_free(reducing.sources);
     base_free(parts);
     return status;
 }
