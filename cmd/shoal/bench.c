@@ -464,6 +464,6 @@ int cmd_bench(int argc, char **argv)
         status = become_launcher(&bench, argc, argv);
     else if (status == SHOAL_OK)
         return run_rank(&bench);
-    fprintf(stderr, "shoal bench: %s (see shoal bench --help)\n", base_error_text());
+    fprintf(stderr, "shoal bench: %s\n", base_error_text());
     return EXIT_USAGE;
 }

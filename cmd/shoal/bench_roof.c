@@ -4,10 +4,10 @@
  * one operation is a copy, an exchange of flags, or raw sockets.
  *
  * The copy: an operation that must load L and store S bytes over all p ranks is matched by p copies
- * of (L + S) / 2p bytes each. The flags: every rank writes 8 bytes beside a number that counts up,
- * in a cache line of its own, and waits for the lines of all others; two sets of lines take turns,
- * so no rank overwrites what another still reads. With more ranks than cores the waiting yields at
- * once.
+ * of (L + S) / 2p bytes each; where p ranks share c < p cores, each time is one of p / c turns. The
+ * flags: every rank writes 8 bytes beside a number that counts up, in a cache line of its own, and
+ * waits for the lines of all others; two sets of lines take turns, so no rank overwrites what
+ * another still reads. With more ranks than cores the waiting yields at once.
  */
 #include "bench_roof.h"
 
@@ -56,6 +56,7 @@ struct bench_roof {
     struct base_shared shared; /* the flags */
     struct flag_line *lines;   /* [2 * size], NULL: none */
     uint64_t number;
+    int cores;
     int pause_count; /* before yielding */
     double flags_us;
 };
@@ -214,7 +215,7 @@ static enum shoal_status flags_create(struct bench_roof *roof)
 {
     struct flags_place *places;
     TRY(BASE_NEW_ARRAY(&places, roof->library->size, "the roof's flags"));
-    roof->pause_count = base_cores_granted() < roof->library->size ? 0 : PAUSES;
+    roof->pause_count = roof->cores < roof->library->size ? 0 : PAUSES;
     enum shoal_status status = share_flags(roof, places);
     base_free(places);
     return status;
@@ -230,6 +231,8 @@ static enum shoal_status measure_memory(struct bench_roof *roof,
         TRY(time_raw(roof, settings, run_flags, 8, &roof->flags_us));
     if (bytes > 0)
         TRY(time_raw(roof, settings, run_copy, bytes, &copy_us));
+    if (roof->cores < roof->library->size)
+        copy_us *= (double)roof->library->size / roof->cores;
     bool copies = copy_us > roof->flags_us;
     result->roof_us = copies ? copy_us : roof->flags_us;
     if (copies)
@@ -413,6 +416,7 @@ enum shoal_status bench_roof_create(const struct bench_library *library, shoal_g
     roof->library = library;
     roof->group = group;
     roof->shared.fd = -1;
+    roof->cores = base_cores_granted();
     enum shoal_status status = roof_prepare(roof);
     if (status != SHOAL_OK) {
         bench_roof_free(roof);

@@ -138,7 +138,7 @@ int cmd_vhosts(int argc, char **argv)
     struct vhosts_arguments arguments;
     int wait_status = 0;
     if (parse_arguments(argc, argv, &arguments) != SHOAL_OK) {
-        fprintf(stderr, "shoal vhosts: %s (see shoal vhosts --help)\n", base_error_text());
+        fprintf(stderr, "shoal vhosts: %s\n", base_error_text());
         return EXIT_USAGE;
     }
     if (arguments.help) {
