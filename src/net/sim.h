@@ -6,6 +6,10 @@
  * Links have a latency and a rate; frames are cut in random pieces (partial writes), delayed and
  * reordered between different pairs (never within one pair), ranks can be slow, stop for a while,
  * or die, each at a moment drawn from the seed or set by the test.
+ *
+ * A frame may have no payload though payload_bytes is not 0: its time passes, no bytes move. The
+ * transport allocates while frames flow. close() with a linger lets everything queued depart, as if
+ * a kernel had it; close() never waits.
  */
 #ifndef SHOAL_NET_SIM_H
 #define SHOAL_NET_SIM_H
