@@ -15,11 +15,15 @@
 #include "net/transport.h"
 #include "shoal.h"
 
+struct boot_store_server;
+
 struct boot_identity {
     int rank, size;
-    int local_rank, local_size;             /* -1: unknown */
-    char store[512];                        /* "host:port" of the store; "" for a group of one */
-    bool serve_here;                        /* this process is to serve the store at that port */
+    int local_rank, local_size; /* -1: unknown */
+    char store[512];            /* where the store is, as boot_store_connect takes it: "host:port",
+                                   or several separated by commas; "" for a group of one */
+    bool serve_here;            /* this process is to serve the store at that port */
+    struct boot_store_server *server;       /* serves here already; the caller's to stop; or NULL */
     unsigned char secret[NET_SECRET_BYTES]; /* of the job */
     unsigned char job[NET_JOB_BYTES];
     char launcher[32]; /* "shoal", "torchrun", "openmpi", "hydra", "slurm", "none", … */
@@ -31,7 +35,9 @@ struct boot_identity {
 enum shoal_status boot_identity_read(int64_t deadline_ns, struct boot_identity *out);
 
 /* What `shoal run` sets for its ranks, besides RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE,
- * MASTER_ADDR, MASTER_PORT: SHOAL_RANK, SHOAL_SIZE, SHOAL_STORE (host:port), SHOAL_SECRET (64 hex
- * digits). These win over all others. */
+ * MASTER_ADDR, MASTER_PORT: SHOAL_RANK, SHOAL_SIZE, SHOAL_LOCAL_RANK, SHOAL_LOCAL_SIZE, SHOAL_STORE
+ * (host:port, which may differ between hosts; the launcher serves it), SHOAL_SECRET (64 hex digits)
+ * and SHOAL_LAUNCHED_BY. These win over all others. By hand the first, second and fifth will do;
+ * then rank 0 serves the store. */
 
 #endif

@@ -168,8 +168,8 @@ static const char *find_path(void)
 enum shoal_status boot_resource_config_read(const char *path, struct boot_resource_config **out)
 {
     struct boot_resource_config *config;
-    char *text;
-    size_t bytes;
+    char *text = NULL;
+    size_t bytes = 0;
     if (path == NULL)
         path = find_path();
     TRY(read_file(path, &text, &bytes));
