@@ -76,6 +76,17 @@ static enum shoal_status make_prefix(struct meeting *meeting)
 /* ---- unique ids
  * ---------------------------------------------------------------------------------------- */
 
+/* As many of the addresses, which are in the order of their use, as there is room for. */
+static void copy_addresses(const char *list, char out[ID_TEXT_BYTES])
+{
+    size_t bytes = strlen(list);
+    while (bytes >= ID_TEXT_BYTES)
+        for (bytes--; bytes > 0 && list[bytes] != ',';)
+            bytes--;
+    memcpy(out, list, bytes);
+    out[bytes] = '\0';
+}
+
 enum shoal_status meet_unique_id_create(struct shoal_unique_id *out)
 {
     struct id_layout id = {.magic = ID_MAGIC};
@@ -86,13 +97,7 @@ enum shoal_status meet_unique_id_create(struct shoal_unique_id *out)
     TRY(boot_store_serve(NULL, 0, id.secret, &server));
     enum shoal_status status = boot_address_list_local(boot_store_port(server), list, sizeof(list));
     if (status == SHOAL_OK) {
-        while (strlen(list) >= sizeof(id.addresses)) {
-            char *comma = strrchr(list, ',');
-            if (!comma)
-                break;
-            *comma = '\0';
-        }
-        snprintf(id.addresses, sizeof(id.addresses), "%s", list);
+        copy_addresses(list, id.addresses);
         pthread_mutex_lock(&places_lock);
         status = place_of(id.addresses, &place);
         if (status == SHOAL_OK)
@@ -321,47 +326,63 @@ static enum shoal_status publish(struct meeting *meeting, const struct meet_card
     return check_card(meeting, mine, &first, bytes, mine->rank);
 }
 
-static enum shoal_status gather(struct meeting *meeting, const struct meet_card *mine,
-                                const void **values, size_t *sizes, void **block)
+/* Copies the values, which lie anywhere, to cards. */
+static enum shoal_status read_cards(const struct meeting *meeting, const struct meet_card *mine,
+                                    const void *const *values, const size_t *sizes,
+                                    struct meet_card *cards)
 {
-    char key[BOOT_KEY_BYTES];
-    snprintf(key, sizeof(key), "%srank/", meeting->prefix);
-    enum shoal_status status = boot_store_gather(meeting->store, key, meeting->identity.size,
-                                                 meeting->deadline_ns, block, values, sizes);
-    if (status == SHOAL_ERR_TIMEOUT)
-        return base_error_context(status, "rank %d (host %s) waits for all %d ranks", mine->rank,
-                                  mine->host_name, meeting->identity.size);
-    TRY(status);
-    for (int i = 0; i < meeting->identity.size; i++)
-        TRY(check_card(meeting, mine, values[i], sizes[i], i));
+    for (int i = 0; i < meeting->identity.size; i++) {
+        memcpy(&cards[i], values[i], sizes[i] < sizeof(*cards) ? sizes[i] : sizeof(*cards));
+        TRY(check_card(meeting, mine, &cards[i], sizes[i], i));
+    }
     return SHOAL_OK;
 }
 
-enum shoal_status meet_exchange(struct meeting *meeting, struct meet_card *mine, void **block,
-                                const struct meet_card ***cards)
+static enum shoal_status gather(struct meeting *meeting, const struct meet_card *mine,
+                                struct meet_card *cards)
 {
-    int size = meeting->identity.size;
+    char key[BOOT_KEY_BYTES];
     const void **values = NULL;
     size_t *sizes = NULL;
+    void *block = NULL;
+    int size = meeting->identity.size;
+    snprintf(key, sizeof(key), "%srank/", meeting->prefix);
+    enum shoal_status status = BASE_NEW_ARRAY(&values, size, "the cards of all ranks");
+    if (status == SHOAL_OK)
+        status = BASE_NEW_ARRAY(&sizes, size, "the cards of all ranks");
+    if (status == SHOAL_OK)
+        status = boot_store_gather(meeting->store, key, size, meeting->deadline_ns, &block, values,
+                                   sizes);
+    if (status == SHOAL_ERR_TIMEOUT)
+        base_error_context(status, "rank %d (host %s) waits for all %d ranks", mine->rank,
+                           mine->host_name, size);
+    if (status == SHOAL_OK)
+        status = read_cards(meeting, mine, values, sizes, cards);
+    base_free(values);
+    base_free(sizes);
+    base_free(block);
+    return status;
+}
+
+enum shoal_status meet_exchange(struct meeting *meeting, struct meet_card *mine,
+                                struct meet_card **out)
+{
+    struct meet_card *cards = NULL;
     memcpy(mine->magic, CARD_MAGIC, sizeof(mine->magic));
     mine->rank = meeting->identity.rank;
     mine->pid = (int32_t)getpid();
     TRY(net_random(&mine->nonce, sizeof(mine->nonce)));
-    TRY(BASE_NEW_ARRAY(&values, size, "the cards of all ranks"));
-    enum shoal_status status = BASE_NEW_ARRAY(&sizes, size, "the cards of all ranks");
-    *block = NULL;
-    if (status == SHOAL_OK && size == 1)
-        values[0] = mine;
-    else if (status == SHOAL_OK)
+    TRY(BASE_NEW_ARRAY(&cards, meeting->identity.size, "the cards of all ranks"));
+    cards[0] = *mine; /* for a group of one */
+    enum shoal_status status = SHOAL_OK;
+    if (meeting->identity.size > 1)
         status = publish(meeting, mine);
-    if (status == SHOAL_OK && size > 1)
-        status = gather(meeting, mine, values, sizes, block);
-    base_free(sizes);
+    if (status == SHOAL_OK && meeting->identity.size > 1)
+        status = gather(meeting, mine, cards);
     if (status != SHOAL_OK) {
-        base_free(values);
-        base_free(*block);
+        base_free(cards);
         return status;
     }
-    *cards = (const struct meet_card **)values;
+    *out = cards;
     return SHOAL_OK;
 }

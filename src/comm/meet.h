@@ -34,10 +34,10 @@ struct meeting {
 
 /* Finds out who this rank is and opens the store. */
 enum shoal_status meet_begin(const struct shoal_group_options *options, struct meeting *meeting);
-/* Publishes the own card and waits for all; cards[size] is in *block, freed by the caller. Checks
- * that they fit together. RANK_TAKEN, TIMEOUT (names the missing), MISMATCH. */
-enum shoal_status meet_exchange(struct meeting *meeting, struct meet_card *mine, void **block,
-                                const struct meet_card ***cards);
+/* Publishes the own card and waits for all: (*cards)[size] belongs to the caller. Checks that they
+ * fit together. RANK_TAKEN, TIMEOUT (names the missing), MISMATCH. */
+enum shoal_status meet_exchange(struct meeting *meeting, struct meet_card *mine,
+                                struct meet_card **cards);
 /* Says that this rank stands; whoever serves the store waits for all. Then closes. */
 enum shoal_status meet_end(struct meeting *meeting);
 /* Closes after a failure. Safe at any time, also twice. */

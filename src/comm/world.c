@@ -32,8 +32,7 @@ struct making {
     const struct shoal_group_options *options;
     struct meeting meeting;
     struct meet_card card;
-    const struct meet_card **cards;
-    void *block;
+    struct meet_card *cards; /* [size] */
     void *parts[COMM_LOCAL_MAX];
     struct base_bell *bells[COMM_LOCAL_MAX];
 };
@@ -94,22 +93,22 @@ static enum shoal_status exchange_cards(struct making *making)
     snprintf(card->host_name, sizeof(card->host_name), "%s", boot_host_name());
     card->eager_bytes = (uint64_t)base_option_int(OPTION_EAGER_BYTES);
     card->ring_bytes = (uint64_t)base_option_int(OPTION_RING_BYTES);
-    return meet_exchange(&making->meeting, card, &making->block, &making->cards);
+    return meet_exchange(&making->meeting, card, &making->cards);
 }
 
 /* Numbers the hosts and the ranks on each. */
 static enum shoal_status place_ranks(struct making *making)
 {
     struct comm_world *world = making->world;
-    const struct meet_card **cards = making->cards;
+    const struct meet_card *cards = making->cards;
     TRY(BASE_NEW_ARRAY(&world->host_of, world->size, "host numbers"));
     TRY(BASE_NEW_ARRAY(&world->local_index, world->size, "local ranks"));
     TRY(BASE_NEW_ARRAY(&world->local_ranks, world->size, "local ranks"));
     int hosts = 0;
     for (int i = 0; i < world->size; i++) {
-        TRY(base_strdup(cards[i]->host_name, "a host name", &world->host_names[i]));
+        TRY(base_strdup(cards[i].host_name, "a host name", &world->host_names[i]));
         int same = 0;
-        while (same < i && strcmp(cards[same]->host_key, cards[i]->host_key) != 0)
+        while (same < i && strcmp(cards[same].host_key, cards[i].host_key) != 0)
             same++;
         world->host_of[i] = same < i ? world->host_of[same] : hosts++;
         for (int j = 0; j < i; j++)
@@ -144,7 +143,7 @@ static uint64_t host_nonce(const struct making *making)
     const struct comm_world *world = making->world;
     uint64_t nonce = UINT64_C(14695981039346656037) + (uint64_t)world->host_of[world->rank];
     for (int i = 0; i < world->size; i++)
-        nonce = (nonce ^ making->cards[i]->nonce) * UINT64_C(1099511628211);
+        nonce = (nonce ^ making->cards[i].nonce) * UINT64_C(1099511628211);
     return nonce;
 }
 
@@ -211,8 +210,8 @@ static enum shoal_status attach(struct making *making)
     for (int i = 0; status == SHOAL_OK && i < world->size; i++) {
         near[i] = i != world->rank && world->host_of[i] == world->host_of[world->rank];
         far[i] = i != world->rank && !near[i];
-        addresses[i] = making->cards[i]->address;
-        sizes[i] = far[i] ? making->cards[i]->address_bytes : 0;
+        addresses[i] = making->cards[i].address;
+        sizes[i] = far[i] ? making->cards[i].address_bytes : 0;
     }
     if (status == SHOAL_OK && world->tcp)
         status = net_tcp.set_peers(world->tcp, addresses, sizes);
@@ -329,7 +328,6 @@ enum shoal_status comm_world_create(const struct shoal_group_options *options,
         comm_world_free(making->world);
     }
     base_free(making->cards);
-    base_free(making->block);
     base_free(making);
     return status;
 }
