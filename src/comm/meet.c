@@ -209,6 +209,18 @@ static enum shoal_status share_secret(struct meeting *meeting, const char *given
     return SHOAL_OK;
 }
 
+/* Who read the environment may serve already, at an address that the launcher told all ranks; of no
+ * use when the caller names another place. */
+static void take_server(struct meeting *meeting, const struct shoal_group_options *options)
+{
+    meeting->server = meeting->identity.server;
+    meeting->identity.server = NULL;
+    if (options->store || options->unique_id || options->user_store) {
+        boot_store_stop(meeting->server, 0);
+        meeting->server = NULL;
+    }
+}
+
 /* Serves at the port of "host:port". */
 static enum shoal_status serve(struct meeting *meeting)
 {
@@ -228,7 +240,7 @@ static enum shoal_status open_store(struct meeting *meeting,
     TRY(make_prefix(meeting));
     if (options->unique_id)
         adopt_server(meeting);
-    else if (meeting->identity.serve_here)
+    else if (meeting->identity.serve_here && !meeting->server)
         TRY(serve(meeting));
     return boot_store_connect(meeting->identity.store, meeting->identity.secret,
                               meeting->deadline_ns, &meeting->store);
@@ -240,10 +252,12 @@ enum shoal_status meet_begin(const struct shoal_group_options *options, struct m
     int64_t timeout_ms =
         options->timeout_ms ? options->timeout_ms : base_option_int(OPTION_TIMEOUT_MS);
     meeting->deadline_ns = base_deadline_ns(timeout_ms);
-    TRY(identify(options, meeting->deadline_ns, &meeting->identity));
-    if (meeting->identity.size == 1)
+    enum shoal_status status = identify(options, meeting->deadline_ns, &meeting->identity);
+    take_server(meeting, options);
+    if (status == SHOAL_OK && meeting->identity.size == 1)
         return net_random(meeting->identity.job, sizeof(meeting->identity.job));
-    enum shoal_status status = open_store(meeting, options);
+    if (status == SHOAL_OK)
+        status = open_store(meeting, options);
     if (status != SHOAL_OK)
         meet_give_up(meeting);
     return status;
