@@ -32,10 +32,11 @@ enum shoal_status boot_slurm_first_host(const char *list, char *host, size_t byt
             if (used + 1 < bytes)
                 host[used++] = *at;
         }
-        at = strchr(at, ']');
-        if (at == NULL)
-            break;
-        at++;
+        at += strcspn(at, "]");
+        if (*at == '\0')
+            used = 0; /* no list at all */
+        else
+            at++;
     }
     host[used] = '\0';
     if (used == 0 || used + 1 >= bytes || strpbrk(host, "[] ") != NULL)
