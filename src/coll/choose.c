@@ -144,8 +144,8 @@ static bool is_allowed(const struct coll_algorithm *algorithm, const struct coll
     return !(choice->reproducible && is_floating(choice->dtype)) || one_reduce;
 }
 
-static const struct coll_algorithm *choose_by_table(const struct coll_shape *shape,
-                                                    const struct coll_choice *choice)
+/* The first row that matches and whose algorithm is allowed; NULL: none, which leaves direct. */
+static const struct row *find_row(const struct coll_shape *shape, const struct coll_choice *choice)
 {
     uint64_t bytes = shape_bytes(shape);
     for (size_t i = 0; i < ROW_COUNT; i++) {
@@ -154,11 +154,10 @@ static const struct coll_algorithm *choose_by_table(const struct coll_shape *sha
             continue;
         if (row->layout == STACKED && !is_stacked(shape))
             continue;
-        const struct coll_algorithm *algorithm = coll_find(row->kind, row->algorithm);
-        if (algorithm && is_allowed(algorithm, shape, choice))
-            return algorithm;
+        if (is_allowed(coll_find(row->kind, row->algorithm), shape, choice))
+            return row;
     }
-    return coll_find(shape->kind, "direct");
+    return NULL;
 }
 
 /* ---- forced -------------------------------------------------------------------------------- */
@@ -268,17 +267,69 @@ static enum shoal_status choose_forced(const char *text, enum coll_kind kind,
     return SHOAL_OK;
 }
 
+/* ---- the choice ---------------------------------------------------------------------------- */
+
+struct decision {
+    const struct coll_algorithm *algorithm;
+    const struct coll_algorithm *forced; /* NULL: nothing is */
+    const struct row *row;               /* NULL: forced, or no row is left */
+};
+
+static enum shoal_status decide(const struct coll_shape *shape, const struct coll_choice *choice,
+                                struct decision *out)
+{
+    struct decision decision = {0};
+    BASE_ASSERT(shape->kind <= COLL_BARRIER);
+    if (choice->forced)
+        TRY(choose_forced(choice->forced, shape->kind, &decision.forced));
+    if (decision.forced && is_allowed(decision.forced, shape, choice)) {
+        decision.algorithm = decision.forced;
+    } else {
+        decision.row = find_row(shape, choice);
+        decision.algorithm =
+            coll_find(shape->kind, decision.row ? decision.row->algorithm : "direct");
+    }
+    *out = decision;
+    return SHOAL_OK;
+}
+
 enum shoal_status coll_choose(const struct coll_shape *shape, const struct coll_choice *choice,
                               const struct coll_algorithm **out)
 {
-    BASE_ASSERT(shape->kind <= COLL_BARRIER);
-    const struct coll_algorithm *forced = NULL;
-    if (choice->forced)
-        TRY(choose_forced(choice->forced, shape->kind, &forced));
-    if (forced && is_allowed(forced, shape, choice))
-        *out = forced;
+    struct decision decision;
+    TRY(decide(shape, choice, &decision));
+    *out = decision.algorithm;
+    return SHOAL_OK;
+}
+
+/* "allreduce, several ranks on a host, up to 32 ranks, up to 8 KiB" */
+static void print_row(const struct row *row, char *text, size_t text_bytes)
+{
+    char ranks[32] = "", bytes[32] = "";
+    if (row->ranks_max != MANY)
+        snprintf(ranks, sizeof(ranks), ", up to %d ranks", row->ranks_max);
+    if (row->bytes_max != ANY)
+        snprintf(bytes, sizeof(bytes), ", up to %llu KiB",
+                 (unsigned long long)(row->bytes_max / KIB));
+    snprintf(text, text_bytes, "%s%s%s%s", comm_kind_name(row->kind),
+             row->layout == STACKED ? ", several ranks on a host" : "", ranks,
+             *bytes ? bytes : ", any size");
+}
+
+enum shoal_status coll_explain(const struct coll_shape *shape, const struct coll_choice *choice,
+                               char *text, size_t text_bytes)
+{
+    struct decision decision;
+    TRY(decide(shape, choice, &decision));
+    char row[128] = "the one that rounds once and has one tree", refused[96] = "";
+    if (decision.row)
+        print_row(decision.row, row, sizeof(row));
+    if (decision.forced && decision.forced != decision.algorithm)
+        snprintf(refused, sizeof(refused), "%s cannot do this; ", decision.forced->name);
+    if (decision.forced == decision.algorithm)
+        snprintf(text, text_bytes, "forced");
     else
-        *out = choose_by_table(shape, choice);
+        snprintf(text, text_bytes, "%sfrom the table: %s", refused, row);
     return SHOAL_OK;
 }
 

@@ -47,6 +47,10 @@ struct coll_choice {
 enum shoal_status coll_choose(const struct coll_shape *shape, const struct coll_choice *choice,
                               const struct coll_algorithm **out);
 
+/* Why coll_choose chooses what it chooses, in one line. */
+enum shoal_status coll_explain(const struct coll_shape *shape, const struct coll_choice *choice,
+                               char *text, size_t text_bytes);
+
 /* Segment (elements) that the table gives to a shape when nothing is forced. */
 uint64_t coll_segment_count(const struct coll_shape *shape);
 
@@ -73,6 +77,11 @@ struct coll_report {
  * step and element. Cost grows with the elements: use small counts. */
 enum shoal_status coll_verify(const struct coll_shape *shapes, struct schedule *const *schedules,
                               struct coll_report *report);
+
+/* For each step of all ranks, rank by rank, the number of messages in the longest chain that ends
+ * with it; a message counts itself. *out_count: the largest. */
+enum shoal_status coll_rounds(struct schedule *const *schedules, int size, uint32_t *rounds,
+                              uint32_t *out_count);
 
 /* ---- prediction
  * ------------------------------------------------------------------------------------- */

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan.c: `shoal plan`: shows the schedule of an operation before it is ever run. */
+#include "plan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arguments.h"
+#include "base/memory.h"
+#include "base/options.h"
+#include "base/status.h"
+#include "kernel/kernel.h"
+
+#define EXIT_USAGE 2
+
+int cmd_plan(int argc, char **argv);
+
+enum {
+    PLAN_RANKS,
+    PLAN_HOSTS,
+    PLAN_BYTES,
+    PLAN_DTYPE,
+    PLAN_ROOT,
+    PLAN_ALGORITHM,
+    PLAN_REPRODUCIBLE,
+    PLAN_SEGMENT,
+    PLAN_RATE,
+    PLAN_LATENCY,
+    PLAN_RANK,
+    PLAN_SVG,
+    PLAN_JSON,
+    PLAN_VERIFY,
+    PLAN_HELP,
+    PLAN_COUNT
+};
+
+static const struct argument table[PLAN_COUNT] = {
+    [PLAN_RANKS] = {"ranks", 'n', "N", "number of ranks (default: one for each slot of the hosts)"},
+    [PLAN_HOSTS] = {"hosts", 'H', "N|LIST",
+                    "number of hosts, or hosts with their ranks: a:2,b:2\n"
+                    "(default: one host)"},
+    [PLAN_BYTES] = {"bytes", 'b', "SIZE",
+                    "of the buffer; of all blocks together where there is one per rank\n"
+                    "(default 64M)"},
+    [PLAN_DTYPE] = {"dtype", 0, "NAME", "of an element (default f32)"},
+    [PLAN_ROOT] = {"root", 0, "RANK", "of reduce, broadcast, gather, scatter (default 0)"},
+    [PLAN_ALGORITHM] = {"algorithm", 'a', "NAME", "instead of the one that the table chooses"},
+    [PLAN_REPRODUCIBLE] = {"reproducible", 0, NULL,
+                           "only algorithms whose sums don't depend on the size"},
+    [PLAN_SEGMENT] = {"segment", 0, "SIZE",
+                      "longer messages are cut in pieces of this size (default: by the table)"},
+    [PLAN_RATE] = {"rate", 0, "RATE", "of a host's network, each way (default 10gbit)"},
+    [PLAN_LATENCY] = {"latency", 0, "TIME", "of the network, one way (default 50us)"},
+    [PLAN_RANK] = {"rank", 'r', "RANK", "show every step of this rank"},
+    [PLAN_SVG] = {"svg", 0, "FILE", "draw the schedule over the predicted time"},
+    [PLAN_JSON] = {"json", 0, NULL, "as one JSON object"},
+    [PLAN_VERIFY] = {"verify", 0, NULL, "prove that the schedule is right"},
+    [PLAN_HELP] = {"help", 'h', NULL, "this text"},
+};
+
+/* What the arguments say, before it is put together. */
+struct words {
+    const char *operation, *hosts;
+    long ranks; /* 0: not given */
+    bool help;
+};
+
+static void usage(FILE *out)
+{
+    fprintf(out,
+            "usage: shoal plan OPERATION [OPTION...]\n\n"
+            "Shows what all ranks do in an operation: the algorithm and why it is chosen, the\n"
+            "bytes on each link, and the time that a simple model of the links predicts. Runs\n"
+            "nothing.\n\n"
+            "OPERATION is allreduce, reduce, broadcast, allgather, gather, reduce_scatter,\n"
+            "scatter, alltoall or barrier.\n\n");
+    arguments_help(table, PLAN_COUNT, out);
+    fprintf(out,
+            "\nFor example: shoal plan allreduce --ranks 8 --hosts 2 --bytes 64M --svg a.svg\n");
+}
+
+/* ---- values -------------------------------------------------------------------------------- */
+
+struct unit {
+    const char *name;
+    double factor;
+};
+
+/* A number above 0 with one of the units. */
+static enum shoal_status parse_scaled(const char *option, const char *text,
+                                      const struct unit *units, double *out)
+{
+    char *end = NULL;
+    double number = strtod(text, &end);
+    for (const struct unit *unit = units; end != text && unit->name; unit++)
+        if (strcmp(end, unit->name) == 0 && number > 0 && number < 1e15) {
+            *out = number * unit->factor;
+            return SHOAL_OK;
+        }
+    char names[64] = "";
+    for (size_t i = 0, used = 0; units[i].name && used < sizeof(names); i++)
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "",
+                                 units[i].name);
+    return base_error(SHOAL_ERR_ARGUMENT, "--%s %s: it takes a number above 0 with %s", option,
+                      text, names);
+}
+
+static enum shoal_status parse_rate(const char *text, double *out)
+{
+    static const struct unit units[] = {
+        {"kbit", 1e3 / 8e9}, {"mbit", 1e6 / 8e9}, {"gbit", 1e9 / 8e9}, {"tbit", 1e12 / 8e9}, {0}};
+    return parse_scaled("rate", text, units, out);
+}
+
+static enum shoal_status parse_latency(const char *text, double *out)
+{
+    static const struct unit units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {0}};
+    return parse_scaled("latency", text, units, out);
+}
+
+/* An error that names the nearest of some names. */
+static enum shoal_status unknown(const char *what, const char *word, const char *const *names,
+                                 size_t count)
+{
+    const char *nearest = base_nearest(word, names, count);
+    char list[256] = "";
+    for (size_t i = 0, used = 0; i < count && used < sizeof(list); i++)
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", names[i]);
+    if (nearest)
+        return base_error(SHOAL_ERR_ARGUMENT, "there is no %s '%s'; did you mean '%s'?", what, word,
+                          nearest);
+    return base_error(SHOAL_ERR_ARGUMENT, "there is no %s '%s': there are %s", what, word, list);
+}
+
+static enum shoal_status parse_operation(const char *word, enum coll_kind *out)
+{
+    const char *names[COLL_BARRIER + 1];
+    for (int kind = 0; kind <= COLL_BARRIER; kind++) {
+        names[kind] = comm_kind_name((enum coll_kind)kind);
+        if (strcmp(word, names[kind]) == 0) {
+            *out = (enum coll_kind)kind;
+            return SHOAL_OK;
+        }
+    }
+    return unknown("operation", word, names, COLL_BARRIER + 1);
+}
+
+static enum shoal_status parse_dtype(const char *word, enum shoal_dtype *out)
+{
+    const char *names[SHOAL_DTYPE_COUNT];
+    for (int dtype = 0; dtype < SHOAL_DTYPE_COUNT; dtype++)
+        names[dtype] = kernel_dtype_name((enum shoal_dtype)dtype);
+    return kernel_dtype_parse(word, out) ? SHOAL_OK
+                                         : unknown("dtype", word, names, SHOAL_DTYPE_COUNT);
+}
+
+static enum shoal_status parse_size(const char *option, const char *text, uint64_t *out)
+{
+    enum shoal_status status = base_parse_bytes(text, out);
+    return status == SHOAL_OK ? SHOAL_OK : base_error_context(status, "--%s", option);
+}
+
+static enum shoal_status parse_rank(const char *option, const char *text, int *out)
+{
+    long number;
+    TRY(argument_number(option, text, 0, PLAN_RANKS_MAX - 1, &number));
+    *out = (int)number;
+    return SHOAL_OK;
+}
+
+/* ---- arguments ----------------------------------------------------------------------------- */
+
+static enum shoal_status take_argument(int id, const char *value, struct plan_request *request,
+                                       struct words *words)
+{
+    switch (id) {
+    case PLAN_RANKS: return argument_number("--ranks", value, 1, PLAN_RANKS_MAX, &words->ranks);
+    case PLAN_HOSTS: words->hosts = value; return SHOAL_OK;
+    case PLAN_BYTES: return parse_size("bytes", value, &request->bytes);
+    case PLAN_DTYPE: return parse_dtype(value, &request->dtype);
+    case PLAN_ROOT: return parse_rank("--root", value, &request->root);
+    case PLAN_ALGORITHM: request->algorithm = value; return SHOAL_OK;
+    case PLAN_REPRODUCIBLE: request->reproducible = true; return SHOAL_OK;
+    case PLAN_SEGMENT: return parse_size("segment", value, &request->segment_bytes);
+    case PLAN_RATE: return parse_rate(value, &request->links.network_bytes_per_ns);
+    case PLAN_LATENCY: return parse_latency(value, &request->links.network_latency_ns);
+    case PLAN_RANK: return parse_rank("--rank", value, &request->rank);
+    case PLAN_SVG: request->svg_path = value; return SHOAL_OK;
+    case PLAN_JSON: request->json = true; return SHOAL_OK;
+    case PLAN_VERIFY: request->verify = true; return SHOAL_OK;
+    default: words->help = true; return SHOAL_OK;
+    }
+}
+
+static enum shoal_status take_arguments(int argc, char **argv, struct plan_request *request,
+                                        struct words *words)
+{
+    struct arguments arguments = {.command = "plan",
+                                  .table = table,
+                                  .count = PLAN_COUNT,
+                                  .argc = argc,
+                                  .argv = argv,
+                                  .at = 1};
+    for (;;) {
+        int id;
+        const char *value;
+        TRY(arguments_next(&arguments, &id, &value));
+        if (id != ARGUMENTS_END) {
+            TRY(take_argument(id, value, request, words));
+            continue;
+        }
+        if (arguments.at >= argc)
+            return SHOAL_OK;
+        if (words->operation)
+            return base_error(SHOAL_ERR_ARGUMENT, "one operation at a time: '%s' is one too many",
+                              argv[arguments.at]);
+        words->operation = argv[arguments.at++];
+    }
+}
+
+/* "2" as a list of that many hosts with even shares of the ranks. */
+static enum shoal_status number_hosts(long count, long ranks, struct launch_hosts *hosts)
+{
+    TRY(BASE_NEW_ARRAY(&hosts->hosts, count, "the hosts"));
+    hosts->count = (int)count;
+    for (long host = 0; host < count; host++) {
+        snprintf(hosts->hosts[host].name, sizeof(hosts->hosts[host].name), "host%ld", host);
+        hosts->hosts[host].slots = (int)(ranks / count + (host < ranks % count));
+    }
+    return SHOAL_OK;
+}
+
+static enum shoal_status place_ranks(const struct words *words, struct plan_request *request)
+{
+    const char *text = words->hosts ? words->hosts : "1";
+    long ranks = words->ranks, hosts = 0;
+    if (text[strspn(text, "0123456789")] == '\0') {
+        TRY(argument_number("--hosts", text, 1, PLAN_RANKS_MAX, &hosts));
+        ranks = ranks ? ranks : hosts;
+        if (hosts > ranks)
+            return base_error(SHOAL_ERR_ARGUMENT, "--hosts %ld: there are only %ld ranks", hosts,
+                              ranks);
+        TRY(number_hosts(hosts, ranks, &request->hosts));
+    } else {
+        TRY(launch_hosts_parse(text, &request->hosts));
+        ranks = ranks ? ranks : launch_hosts_slots(&request->hosts);
+    }
+    TRY(launch_hosts_place(&request->hosts, (int)ranks));
+    request->size = (int)ranks;
+    if (request->size > PLAN_RANKS_MAX)
+        return base_error(SHOAL_ERR_LIMIT, "plan shows at most %d ranks", PLAN_RANKS_MAX);
+    if (request->root >= request->size || request->rank >= request->size)
+        return base_error(SHOAL_ERR_ARGUMENT, "rank %d does not exist: there are 0 to %d",
+                          request->root >= request->size ? request->root : request->rank,
+                          request->size - 1);
+    return SHOAL_OK;
+}
+
+/* ---- output -------------------------------------------------------------------------------- */
+
+static enum shoal_status write_svg(const struct plan *plan, const char *path)
+{
+    FILE *file = fopen(path, "w");
+    if (!file)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot write %s", path);
+    enum shoal_status status = plan_print_svg(plan, file);
+    bool failed = ferror(file) != 0;
+    if (fclose(file) != 0 || failed)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot write %s", path);
+    return status;
+}
+
+static enum shoal_status show(const struct plan_request *request)
+{
+    struct plan plan;
+    enum shoal_status status = plan_build(request, &plan);
+    if (status == SHOAL_OK && request->svg_path)
+        status = write_svg(&plan, request->svg_path);
+    if (status == SHOAL_OK && request->json)
+        plan_print_json(&plan, stdout);
+    else if (status == SHOAL_OK)
+        plan_print_text(&plan, stdout);
+    plan_release(&plan);
+    return status;
+}
+
+static int fail(enum shoal_status status)
+{
+    fprintf(stderr, "shoal plan: %s\n", base_error_text());
+    return status == SHOAL_ERR_ARGUMENT || status == SHOAL_ERR_OPTION ? EXIT_USAGE : 1;
+}
+
+int cmd_plan(int argc, char **argv)
+{
+    struct plan_request request = {.bytes = UINT64_C(64) << 20,
+                                   .dtype = SHOAL_F32,
+                                   .rank = -1,
+                                   .links = {.network_latency_ns = 50e3,
+                                             .network_bytes_per_ns = 10.0 / 8,
+                                             .memory_latency_ns = 500,
+                                             .memory_bytes_per_ns = 8,
+                                             .reduce_bytes_per_ns = 12}};
+    struct words words = {0};
+    enum shoal_status status = take_arguments(argc, argv, &request, &words);
+    if (status == SHOAL_OK && words.help) {
+        usage(stdout);
+        return 0;
+    }
+    if (status == SHOAL_OK && !words.operation)
+        status = base_error(SHOAL_ERR_ARGUMENT,
+                            "which operation? For example: shoal plan allreduce --ranks 8");
+    if (status == SHOAL_OK)
+        status = parse_operation(words.operation, &request.kind);
+    if (status == SHOAL_OK)
+        status = place_ranks(&words, &request);
+    if (status == SHOAL_OK)
+        status = show(&request);
+    launch_hosts_release(&request.hosts);
+    return status == SHOAL_OK ? 0 : fail(status);
+}
