@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <gnu/libc-version.h>
-#include <hwloc.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <openssl/crypto.h>
@@ -130,9 +129,7 @@ static void interface_facts(struct facts *facts)
 
 static void library_facts(struct facts *facts)
 {
-    unsigned hwloc = hwloc_get_api_version();
     fact_add(facts, "libc", "glibc %s", gnu_get_libc_version());
-    fact_add(facts, "hwloc", "%u.%u.%u", hwloc >> 16, hwloc >> 8 & 0xff, hwloc & 0xff);
     fact_add(facts, "openssl", "%s", OpenSSL_version(OPENSSL_VERSION));
 }
 
