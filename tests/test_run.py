@@ -465,6 +465,21 @@ def test_kill_9_of_an_agent(launch, which):
     launch.expect_nothing_left()
 
 
+def test_an_allocation_that_fails_anywhere_is_named(launch):
+    launch.environment = {"PATH": os.environ["PATH"], "SHOAL_TEST_MARK": launch.mark.split("=")[1]}
+    good = 0
+    for nth in range(1, 100, 1 if not os.environ.get("SHOAL_SANITIZE") else 7):
+        launch.environment["SHOAL_FAIL_ALLOC"] = str(nth)
+        code, _, err = launch.run("-n", 2, "true")
+        assert (code == 0 and err == "") or (code == 125 and "no memory for" in err), (
+            nth,
+            code,
+            err,
+        )
+        good += code == 0
+    assert 0 < good < 99
+
+
 # ---- signals ---------------------------------------------------------------------------------
 
 COUNT_SIGNALS = """
@@ -957,6 +972,122 @@ def test_a_host_without_a_way_to_the_launcher(launch, namespaces):
     )
 
 
+# ---- SageMaker -------------------------------------------------------------------------------
+
+
+def free_port():
+    with socket.create_server(("", 0)) as server:
+        return server.getsockname()[1]
+
+
+class SageMaker:
+    """Two launchers of one job, each with a resourceconfig.json that calls it another host."""
+
+    def __init__(self, launch):
+        self.launch = launch
+        self.ports = ["--store-port", free_port(), "--master-port", free_port()]
+        launch.environment["TRAINING_JOB_NAME"] = launch.mark
+
+    def start(self, index, *arguments):
+        hosts = ["127.0.0.1", "127.0.0.2"]
+        path = self.launch.folder / f"resourceconfig{index}.json"
+        config = {"current_host": hosts[index], "hosts": hosts, "network_interface_name": "lo"}
+        path.write_text(json.dumps(config))
+        return self.launch.start(
+            "--sagemaker", "--resource-config", path, *self.ports, "--grace", 0.5, *arguments
+        )
+
+
+def test_sagemaker_hosts_make_one_job(launch):
+    job = SageMaker(launch)
+    program = launch.python(
+        "e = os.environ\n"
+        "host, port = e['SHOAL_STORE'].rsplit(':', 1)\n"
+        "import socket\n"
+        "socket.create_connection((host, int(port)), 10).close()\n"
+        "print(e['RANK'], e['LOCAL_RANK'], e['WORLD_SIZE'], e['LOCAL_WORLD_SIZE'],"
+        " e['MASTER_ADDR'], e['SHOAL_INTERFACE'], e['SHOAL_SECRET'])"
+    )
+    second = job.start(1, "-n", 2, *program)
+    time.sleep(0.3)  # the first comes later
+    first = job.start(0, "-n", 2, *program)
+    results = [launch.finish(process) for process in (first, second)]
+    assert [(code, err) for code, _, err in results] == [(0, ""), (0, "")]
+    lines = [sorted(line.split() for line in out.splitlines()) for _, out, _ in results]
+    assert [line[1:7] for line in lines[0]] == [
+        [str(rank), str(rank), "4", "2", "127.0.0.1", "lo"] for rank in range(2)
+    ]
+    assert [line[1:7] for line in lines[1]] == [
+        [str(rank + 2), str(rank), "4", "2", "127.0.0.1", "lo"] for rank in range(2)
+    ]
+    assert len({line[7] for line in lines[0] + lines[1]}) == 1
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_sagemaker_a_failure_ends_all_hosts(launch, failing):
+    job = SageMaker(launch)
+    program = launch.python(
+        f"if rank == {failing}:\n    time.sleep(0.5); sys.exit(9)\ntime.sleep(600)"
+    )
+    processes = [job.start(index, *program) for index in range(2)]
+    for code, _, err in map(launch.finish, processes):
+        assert code == 9
+        assert re.search(
+            rf"rank {failing} on host 127.0.0.{failing + 1} \(pid \d+\) exited with code 9",
+            err.splitlines()[-1],
+        )
+
+
+def test_sagemaker_the_first_host_waits_for_the_others(launch):
+    job = SageMaker(launch)
+    program = launch.python("time.sleep(1.5 * rank)\nprint('end')")
+    first, second = (job.start(index, *program) for index in range(2))
+    assert launch.finish(second)[:2] == (0, "[1] end\n")
+    assert launch.finish(first)[:2] == (0, "[0] end\n")
+
+
+def test_sagemaker_a_killed_launcher_ends_the_others(launch):
+    job = SageMaker(launch)
+    first, second = (job.start(index, "sleep", 600) for index in range(2))
+    launch.wait_for(2, "^sleep")
+    time.sleep(0.5)
+    first.kill()
+    first.wait()
+    code, _, err = launch.finish(second)
+    assert code == 125
+    assert "the launcher of the first host does not answer" in err.splitlines()[-1]
+
+
+def test_sagemaker_sigterm_while_waiting_for_others(launch):
+    job = SageMaker(launch)
+    program = launch.python("if rank: time.sleep(600)\nprint('end', flush=True)")
+    first, second = (job.start(index, *program) for index in range(2))
+    assert first.stdout.readline() == b"[0] end\n"
+    time.sleep(0.5)
+    assert first.poll() is None
+    first.send_signal(signal.SIGTERM)
+    assert launch.finish(first)[0] == 0
+    assert launch.finish(second)[0] == 125
+
+
+def test_sagemaker_a_first_host_that_never_comes(launch):
+    job = SageMaker(launch)
+    code, out, err = launch.finish(job.start(1, "--start-timeout", 1, "echo", "started"))
+    assert (code, out) == (125, "")
+    assert "the launcher of the first host does not answer" in err.splitlines()[-1]
+    assert f"127.0.0.1:{job.ports[1]}" in err.splitlines()[-1]
+
+
+def test_sagemaker_broken_configurations(launch):
+    code, _, err = launch.run("--sagemaker", "--resource-config", "/no/such.json", "true")
+    assert (code, "/no/such.json" in err) == (125, True)
+    (launch.folder / "broken.json").write_text('{"hosts": [}')
+    code, _, err = launch.run("--sagemaker", "--resource-config", "broken.json", "true")
+    assert (code, "broken.json" in err) == (125, True)
+    code, _, err = launch.run("--sagemaker", "--hosts", "a", "true")
+    assert (code, "leave --hosts" in err) == (2, True)
+
+
 # ---- the command itself ----------------------------------------------------------------------
 
 
@@ -992,7 +1123,6 @@ def test_info():
         "host identity",
         "cores granted",
         "memory",
-        "hwloc",
         "openssl",
     ):
         assert re.search(rf"^{word} +\S", text, re.MULTILINE), word

@@ -34,15 +34,15 @@
 
 /* ---- failing and ending ---- */
 
-static void failure_set(struct job *job, int exit_code, bool by_signal, const char *text)
+static void failure_set(struct job *job, int exit_code, bool final, const char *text)
 {
     struct job_failure *failure = &job->failure;
-    if (failure->set && (job->ending || failure->by_signal || !by_signal))
+    if (failure->set && (job->ending || failure->final || !final))
         return;
     if (!failure->set)
         job->settle_ns = base_deadline_ns(SETTLE_MS);
     failure->set = true;
-    failure->by_signal = by_signal;
+    failure->final = final;
     failure->exit_code = exit_code;
     snprintf(failure->text, sizeof(failure->text), "%s", text);
 }
@@ -54,7 +54,7 @@ void job_fail(struct job *job, int exit_code, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    failure_set(job, exit_code, false, text);
+    failure_set(job, exit_code, true, text);
 }
 
 static enum shoal_status connection_end(struct job *job, struct launch_connection *connection)
@@ -79,6 +79,8 @@ static enum shoal_status end_all(struct job *job)
     job->ending = true;
     for (int i = 0; i < job->rank_count; i++)
         running += job->ranks[i].pid > 0 && !job->ranks[i].exited;
+    if (job->peers != NULL && job->failure.set)
+        launch_peers_fail(job->peers, job->failure.exit_code, job->failure.text);
     if (running > 0 && job->failure.set)
         TRY(job_note(job, "ending %d rank%s that still run%s: %s", running, running == 1 ? "" : "s",
                      running == 1 ? "s" : "", job->failure.text));
@@ -251,6 +253,38 @@ static bool input_wanted(const struct job *job)
     return isatty(STDIN_FILENO) != 1 || tcgetpgrp(STDIN_FILENO) == getpgrp();
 }
 
+/* ---- other launchers ---- */
+
+static enum shoal_status peers_readable(void *owner, short events)
+{
+    struct job *job = owner;
+    char text[JOB_TEXT_BYTES];
+    int exit_code = 0;
+    (void)events;
+    switch (launch_peers_take(job->peers, &exit_code, text, sizeof(text))) {
+    case LAUNCH_PEERS_READY: job->peers_ready = true; break;
+    case LAUNCH_PEERS_FAILED:
+        job_fail(job, exit_code, "%s", text);
+        job->peers_told = false;
+        break;
+    case LAUNCH_PEERS_OVER: job->peers_over = true; break;
+    case LAUNCH_PEERS_NONE: break;
+    }
+    return SHOAL_OK;
+}
+
+/* When nothing is left here the others are told, and told again when their news change the end. */
+static bool peers_are_over(struct job *job)
+{
+    if (job->peers == NULL || job->peers_over)
+        return true;
+    if (!job->peers_told)
+        launch_peers_end(job->peers, job->failure.set ? job->failure.exit_code : 0,
+                         job->failure.text, job->options->grace_ms + FINISH_MS);
+    job->peers_told = true;
+    return false;
+}
+
 /* ---- signals ---- */
 
 static enum shoal_status signal_pass(struct job *job, int signal_number)
@@ -283,6 +317,8 @@ static enum shoal_status connections_flush(struct job *job, int64_t timeout_ms)
 static enum shoal_status end_signal(struct job *job, int signal_number)
 {
     job->interrupts++;
+    if (job->peers_told) /* only the others run still: stop waiting for them */
+        job->peers_over = true;
     if (job->interrupts > 1) {
         job_fail(job, 128 + signal_number, "ended by a second %s",
                  launch_signal_name(signal_number));
@@ -369,6 +405,9 @@ static enum shoal_status watch_all(struct job *job)
             TRY(launch_loop_add(loop,
                                 (struct launch_watch){sink->fd, POLLOUT, sink_writable, sink}));
     }
+    if (job->peers != NULL && !job->peers_over)
+        TRY(launch_loop_add(
+            loop, (struct launch_watch){launch_peers_fd(job->peers), POLLIN, peers_readable, job}));
     if (input_wanted(job))
         TRY(launch_loop_add(loop,
                             (struct launch_watch){STDIN_FILENO, POLLIN, input_readable, job}));
@@ -383,7 +422,7 @@ static int64_t earlier(int64_t a, int64_t b)
 static int64_t next_deadline_ns(const struct job *job)
 {
     int64_t next = job->deadline_ns;
-    if (job->phase < LAUNCH_PHASE_RUNNING)
+    if (job->phase < LAUNCH_PHASE_RUNNING && job->peers_ready)
         next = earlier(next, job->start_deadline_ns);
     if (job->failure.set && !job->ending)
         next = earlier(next, job->settle_ns);
@@ -411,7 +450,8 @@ static enum shoal_status idle_flush(struct job *job, int64_t now_ns)
 static void deadlines_look(struct job *job, int64_t now_ns)
 {
     char late[512];
-    if (job->phase < LAUNCH_PHASE_RUNNING && now_ns >= job->start_deadline_ns && !job->ending) {
+    bool starting = job->phase < LAUNCH_PHASE_RUNNING && job->peers_ready && !job->ending;
+    if (starting && now_ns >= job->start_deadline_ns) {
         job_describe_late(job, job->phase + 1, late, sizeof(late));
         job_fail(job, LAUNCH_EXIT_LAUNCH,
                  "no answer from host %s within %.1f s (--start-timeout); does its agent ask for a "
@@ -462,12 +502,12 @@ static enum shoal_status advance(struct job *job)
     return job->failure.set && settled ? end_all(job) : SHOAL_OK;
 }
 
-static bool is_over(const struct job *job)
+static bool is_over(struct job *job)
 {
     for (int i = 0; i < job->connection_count; i++)
         if (!job->connections[i].ended && job->connections[i].process.pid > 0)
             return false;
-    return true;
+    return peers_are_over(job);
 }
 
 static enum shoal_status watch(struct job *job)
@@ -581,6 +621,7 @@ static void job_release(struct job *job)
         launch_stream_release(&job->ranks[i].out);
         launch_stream_release(&job->ranks[i].err);
     }
+    launch_peers_close(job->peers);
     if (job->server != NULL)
         boot_store_stop(job->server, 0);
     launch_sink_release(&job->sinks[0]);

@@ -5,7 +5,7 @@
  *
  * Invariants: (1) a failure is set once and then only replaced by a better cause while it settles;
  * (2) when `ending`, every connection has had END or is told as soon as it can hear; (3) the job is
- * over when the processes of all connections have ended.
+ * over when the processes of all connections have ended, and the other launchers, if there are.
  */
 #ifndef SHOAL_LAUNCH_JOB_H
 #define SHOAL_LAUNCH_JOB_H
@@ -13,6 +13,7 @@
 #include "boot/store.h"
 #include "launch/connection.h"
 #include "launch/launch.h"
+#include "launch/peers.h"
 
 #define JOB_TEXT_BYTES 2048
 
@@ -25,7 +26,7 @@ struct job_rank {
 
 struct job_failure {
     bool set;
-    bool by_signal; /* a rank that a signal killed: no better cause comes */
+    bool final; /* no better cause comes: not a rank's own exit with a code */
     int exit_code;
     char text[JOB_TEXT_BYTES];
 };
@@ -45,8 +46,9 @@ struct job {
     int rank_count, first_rank, size;
     int64_t start_deadline_ns, deadline_ns;
 
-    struct boot_store_server *server; /* NULL with a part that isn't the first */
-    unsigned char secret[32];
+    struct boot_store_server *server;  /* NULL with a part that isn't the first */
+    char secret[1024];                 /* as text, for the ranks */
+    unsigned char key[32];             /* what the store makes of it */
     struct launch_addresses addresses; /* of this host, where others find the store */
     char master[LAUNCH_ADDRESS_BYTES + 256];
     int master_port;
@@ -56,6 +58,10 @@ struct job {
     bool ending;
     int interrupts; /* signals that asked to end */
     int passed_signal;
+
+    struct launch_peers *peers;  /* the other launchers; NULL without a part */
+    bool peers_ready;            /* the first one's store answers, or there are none */
+    bool peers_told, peers_over; /* that we have ended; that they have */
 
     bool input_open; /* our stdin, as far as rank 0 wants it */
     size_t input_under_way;

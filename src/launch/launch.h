@@ -23,10 +23,10 @@
 /* When each host runs a launcher of its own for its own ranks, as on SageMaker: where this one
  * stands among them. No agent command is needed then; the first launcher serves the store. */
 struct launch_part {
-    int index, count;         /* of the launcher */
-    const char *first_host;   /* by which the others reach the first */
-    const char *host;         /* own name, for messages */
-    unsigned char secret[32]; /* the same in all launchers */
+    int index, count;       /* of the launcher */
+    const char *first_host; /* by which the others reach the first */
+    const char *host;       /* own name, for messages */
+    const char *secret;     /* any text, the same in all launchers */
 };
 
 struct launch_options {         /* all is borrowed; zeroed is a start, but for the three times */

@@ -165,24 +165,16 @@ static enum shoal_status master_choose(struct job *job)
 
 /* ---- start ---- */
 
-static void secret_text(const unsigned char *secret, char out[65])
-{
-    for (int i = 0; i < 32; i++)
-        snprintf(out + 2 * i, 3, "%02x", secret[i]);
-}
-
 /* What a launch sets besides what the agent knows itself; the user's own come last, to win. */
 static enum shoal_status variables_make(const struct job *job,
                                         const struct launch_connection *connection,
                                         struct launch_variables *out)
 {
     const struct launch_variables *own = job->options->variables;
-    char secret[65];
-    secret_text(job->secret, secret);
     TRY(launch_variables_set(out, "MASTER_ADDR", job->master));
     TRY(launch_variables_set_number(out, "MASTER_PORT", job->master_port));
     TRY(launch_variables_set(out, "SHOAL_STORE", connection->store));
-    TRY(launch_variables_set(out, "SHOAL_SECRET", secret));
+    TRY(launch_variables_set(out, "SHOAL_SECRET", job->secret));
     TRY(launch_variables_set(out, "SHOAL_LAUNCHED_BY", "shoal"));
     return own != NULL && own->count > 0 ? launch_variables_put_all(out, own->entries) : SHOAL_OK;
 }
@@ -273,7 +265,7 @@ static enum shoal_status starts_send(struct job *job)
 
 enum shoal_status job_start_advance(struct job *job)
 {
-    while (phase_reached(job) > job->phase && !job->failure.set) {
+    while (phase_reached(job) > job->phase && job->peers_ready && !job->failure.set) {
         job->phase++;
         if (job->phase == LAUNCH_PHASE_GREETED)
             TRY(surveys_send(job));
@@ -285,18 +277,33 @@ enum shoal_status job_start_advance(struct job *job)
     return SHOAL_OK;
 }
 
+/* A fresh one, unless the user or the other launchers have one. */
+static enum shoal_status secret_make(struct job *job)
+{
+    const struct launch_options *options = job->options;
+    const char *given = options->part != NULL ? options->part->secret : NULL;
+    if (given == NULL && options->variables != NULL)
+        given = launch_variables_get(options->variables, "SHOAL_SECRET");
+    if (given != NULL) {
+        snprintf(job->secret, sizeof(job->secret), "%s", given);
+    } else {
+        TRY(net_random(job->key, sizeof(job->key)));
+        for (size_t i = 0; i < sizeof(job->key); i++)
+            snprintf(job->secret + 2 * i, 3, "%02x", job->key[i]);
+    }
+    net_secret_from_text(job->secret, job->key);
+    return SHOAL_OK;
+}
+
 static enum shoal_status store_serve(struct job *job)
 {
-    const struct launch_part *part = job->options->part;
-    if (part != NULL)
-        memcpy(job->secret, part->secret, sizeof(job->secret));
-    else
-        TRY(net_random(job->secret, sizeof(job->secret)));
-    if (part != NULL && part->index > 0)
+    const struct launch_options *options = job->options;
+    TRY(secret_make(job));
+    if (options->part != NULL && options->part->index > 0)
         return SHOAL_OK;
-    if (!all_local(job))
-        TRY(launch_addresses_read(job->options->interface, &job->addresses));
-    return boot_store_serve(all_local(job) ? LOOPBACK : "", job->options->store_port, job->secret,
+    if (options->part == NULL && !all_local(job))
+        TRY(launch_addresses_read(options->interface, &job->addresses));
+    return boot_store_serve(all_local(job) ? LOOPBACK : "", options->store_port, job->key,
                             &job->server);
 }
 
@@ -310,7 +317,7 @@ static enum shoal_status own_path(char *out, size_t capacity)
 }
 
 /* The part's own way: everybody knows where the first launcher is. */
-static void part_places_set(struct job *job)
+static enum shoal_status part_join(struct job *job)
 {
     const struct launch_part *part = job->options->part;
     struct launch_connection *own = &job->connections[0];
@@ -318,6 +325,9 @@ static void part_places_set(struct job *job)
     snprintf(job->master, sizeof(job->master), "%s", part->first_host);
     job->master_port = job->options->master_port;
     launch_address_join(part->first_host, port, own->store, sizeof(own->store));
+    return part->count == 1 ? SHOAL_OK
+                            : launch_peers_open(own->store, job->key, part->index, part->count,
+                                                job->start_deadline_ns, &job->peers);
 }
 
 enum shoal_status job_start(struct job *job)
@@ -326,8 +336,9 @@ enum shoal_status job_start(struct job *job)
     char path[4096];
     TRY(own_path(path, sizeof(path)));
     TRY(store_serve(job));
+    job->peers_ready = options->part == NULL || options->part->count == 1;
     if (options->part != NULL)
-        part_places_set(job);
+        TRY(part_join(job));
     for (int i = 0; i < job->connection_count; i++) {
         struct launch_connection *connection = &job->connections[i];
         struct launch_connection_events events = connection->events;
