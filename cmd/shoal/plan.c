@@ -312,6 +312,8 @@ int cmd_plan(int argc, char **argv)
                             "which operation? For example: shoal plan allreduce --ranks 8");
     if (status == SHOAL_OK)
         status = parse_operation(words.operation, &request.kind);
+    if (request.kind == COLL_BARRIER)
+        request.bytes = 0;
     if (status == SHOAL_OK)
         status = place_ranks(&words, &request);
     if (status == SHOAL_OK)

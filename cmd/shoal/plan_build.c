@@ -209,6 +209,18 @@ static enum shoal_status predict(struct plan *plan)
     return coll_predict(plan->shapes, plan->schedules, links, plan->times, &plan->predicted_ns);
 }
 
+static enum shoal_status choose(struct plan *plan)
+{
+    const struct plan_request *request = plan->request;
+    char forced[128]; /* "allreduce:ring", so that ring must be one of allreduce's */
+    snprintf(forced, sizeof(forced), "%s:%s", comm_kind_name(request->kind),
+             request->algorithm ? request->algorithm : "auto");
+    struct coll_choice choice = {
+        .dtype = request->dtype, .reproducible = request->reproducible, .forced = forced};
+    TRY(coll_choose(&plan->shapes[0], &choice, &plan->algorithm));
+    return coll_explain(&plan->shapes[0], &choice, plan->why, sizeof(plan->why));
+}
+
 enum shoal_status plan_build(const struct plan_request *request, struct plan *plan)
 {
     *plan = (struct plan){.request = request, .size = request->size};
@@ -217,11 +229,7 @@ enum shoal_status plan_build(const struct plan_request *request, struct plan *pl
     if (has_blocks(request->kind))
         plan->count /= (uint64_t)plan->size;
     TRY(fill_shapes(plan));
-    struct coll_choice choice = {.dtype = request->dtype,
-                                 .reproducible = request->reproducible,
-                                 .forced = request->algorithm};
-    TRY(coll_choose(&plan->shapes[0], &choice, &plan->algorithm));
-    TRY(coll_explain(&plan->shapes[0], &choice, plan->why, sizeof(plan->why)));
+    TRY(choose(plan));
     TRY(find_rounds(plan));
     if (request->verify)
         TRY(verify(plan));

@@ -80,6 +80,38 @@ static void print_escaped(const char *text, FILE *out)
     }
 }
 
+static const struct coll_step_time *time_of(const struct plan *plan, int rank, uint32_t step)
+{
+    return &plan->times[plan->first[rank] + step];
+}
+
+static double latency_ns(const struct plan *plan, int rank, int peer)
+{
+    return plan->host_of[rank] == plan->host_of[peer] ? plan->request->links.memory_latency_ns
+                                                      : plan->request->links.network_latency_ns;
+}
+
+static struct box box_of(const struct picture *picture, int rank, uint32_t number)
+{
+    const struct plan *plan = picture->plan;
+    const struct schedule_step *step = &plan->schedules[rank]->steps[number];
+    const struct coll_step_time *time = time_of(plan, rank, number);
+    struct box box = {.begin = x_of(picture, time->start_ns),
+                      .end = x_of(picture, time->end_ns),
+                      .lane = 1,
+                      .colour = step->kind == STEP_REDUCE ? REDUCED : COPIED,
+                      .step = number};
+    if (step->kind != STEP_SEND && step->kind != STEP_RECV)
+        return box;
+    bool local = plan->host_of[rank] == plan->host_of[step->peer];
+    box.lane = step->kind == STEP_SEND ? 0 : 2;
+    box.colour = step->kind == STEP_SEND ? (local ? SENT_LOCALLY : SENT)
+                                         : (local ? RECEIVED_LOCALLY : RECEIVED);
+    if (step->kind == STEP_RECV)
+        box.begin = x_of(picture, time->start_ns + latency_ns(plan, rank, step->peer));
+    return box;
+}
+
 /* ---- frame --------------------------------------------------------------------------------- */
 
 static void measure(struct picture *picture)
@@ -126,11 +158,11 @@ static void print_head(const struct picture *picture)
 
 static void print_legend(const struct picture *picture)
 {
+    const struct plan *plan = picture->plan;
     bool used[COLOUR_COUNT] = {false};
-    used[REDUCED] = used[COPIED] = true;
-    used[SENT] = used[RECEIVED] = picture->plan->request->hosts.count > 1;
-    used[SENT_LOCALLY] = used[RECEIVED_LOCALLY] =
-        picture->plan->request->hosts.count < picture->plan->size;
+    for (int rank = 0; rank < plan->size; rank++)
+        for (uint32_t i = 0; i < plan->schedules[rank]->step_count; i++)
+            used[box_of(picture, rank, i).colour] = true;
     double x = 16;
     for (int colour = 0; colour < COLOUR_COUNT; colour++) {
         if (!used[colour])
@@ -139,7 +171,7 @@ static void print_legend(const struct picture *picture)
                 "<rect class=\"%s\" x=\"%.0f\" y=\"62\" width=\"14\" height=\"12\"/>"
                 "<text x=\"%.0f\" y=\"72\">%s</text>\n",
                 colours[colour].class, x, x + 20, colours[colour].text);
-        x += colour == REDUCED ? 84 : 186;
+        x += colour == REDUCED ? 84 : 196;
     }
 }
 
@@ -198,38 +230,6 @@ static void print_hosts(const struct picture *picture)
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
-
-static const struct coll_step_time *time_of(const struct plan *plan, int rank, uint32_t step)
-{
-    return &plan->times[plan->first[rank] + step];
-}
-
-static double latency_ns(const struct plan *plan, int rank, int peer)
-{
-    return plan->host_of[rank] == plan->host_of[peer] ? plan->request->links.memory_latency_ns
-                                                      : plan->request->links.network_latency_ns;
-}
-
-static struct box box_of(const struct picture *picture, int rank, uint32_t number)
-{
-    const struct plan *plan = picture->plan;
-    const struct schedule_step *step = &plan->schedules[rank]->steps[number];
-    const struct coll_step_time *time = time_of(plan, rank, number);
-    struct box box = {.begin = x_of(picture, time->start_ns),
-                      .end = x_of(picture, time->end_ns),
-                      .lane = 1,
-                      .colour = step->kind == STEP_REDUCE ? REDUCED : COPIED,
-                      .step = number};
-    if (step->kind != STEP_SEND && step->kind != STEP_RECV)
-        return box;
-    bool local = plan->host_of[rank] == plan->host_of[step->peer];
-    box.lane = step->kind == STEP_SEND ? 0 : 2;
-    box.colour = step->kind == STEP_SEND ? (local ? SENT_LOCALLY : SENT)
-                                         : (local ? RECEIVED_LOCALLY : RECEIVED);
-    if (step->kind == STEP_RECV)
-        box.begin = x_of(picture, time->start_ns + latency_ns(plan, rank, step->peer));
-    return box;
-}
 
 static int compare_boxes(const void *a, const void *b)
 {

@@ -6,7 +6,8 @@
 
 #define ROUNDS_SHOWN 24 /* of more, the first and the last */
 #define LAST_ROUNDS  4
-#define PLACES_SHOWN 16 /* of more, only the extremes */
+#define PLACES_SHOWN 12 /* of more, only the extremes */
+#define HOSTS_SHOWN  8
 
 static void print_head(const struct plan *plan, FILE *out)
 {
@@ -17,9 +18,9 @@ static void print_head(const struct plan *plan, FILE *out)
                 shoal_dtype_name(request->dtype));
     fprintf(out, ", %d rank%s on %d host%s:", plan->size, plan->size > 1 ? "s" : "",
             request->hosts.count, request->hosts.count > 1 ? "s" : "");
-    for (int host = 0; host < request->hosts.count && host < PLACES_SHOWN; host++)
+    for (int host = 0; host < request->hosts.count && host < HOSTS_SHOWN; host++)
         fprintf(out, " %s:%d", plan_host_name(plan, host), request->hosts.hosts[host].rank_count);
-    fprintf(out, "%s\n", request->hosts.count > PLACES_SHOWN ? " ..." : "");
+    fprintf(out, "%s\n", request->hosts.count > HOSTS_SHOWN ? " ..." : "");
     fprintf(out, "  algorithm  %s: %s\n", plan->algorithm->name, plan->algorithm->summary);
     fprintf(out, "  why        %s\n", plan->why);
 }
@@ -37,14 +38,21 @@ static void print_facts(const struct plan *plan, FILE *out)
     fprintf(out, "  steps      %u", least);
     if (most > least)
         fprintf(out, " to %u", most);
-    fprintf(out, " per rank; messages of at most %s; scratch %s\n",
-            plan_bytes_text((double)(plan->segment_count * plan->elem_bytes)),
-            plan_bytes_text((double)(scratch * plan->elem_bytes)));
-    if (plan->verified)
-        fprintf(out,
-                "  verified   every result holds each input once, in the same order on all "
-                "ranks;\n             no deadlock, no race (count %llu, as many segments)\n",
-                (unsigned long long)plan->verified_count);
+    fprintf(out, " per rank");
+    if (plan->round_count > 0)
+        fprintf(out, "; messages of at most %s",
+                plan_bytes_text((double)(plan->segment_count * plan->elem_bytes)));
+    fprintf(out, "; scratch %s\n", plan_bytes_text((double)(scratch * plan->elem_bytes)));
+    if (!plan->verified)
+        return;
+    fprintf(out, "  verified   %s; no deadlock, no race",
+            plan->request->kind == COLL_BARRIER
+                ? "every rank hears of every other"
+                : "every result holds each input that it should, once, in one order");
+    if (plan->verified_count != plan->count)
+        fprintf(out, "\n             (with count %llu instead of %llu in as many segments)",
+                (unsigned long long)plan->verified_count, (unsigned long long)plan->count);
+    fprintf(out, "\n");
 }
 
 static void print_time(const struct plan *plan, FILE *out)
@@ -126,7 +134,10 @@ static void print_link_extremes(const struct plan *plan, FILE *out)
 
 static void print_links(const struct plan *plan, FILE *out)
 {
-    if (plan->size == 1)
+    uint64_t bytes = 0;
+    for (int link = 0; link < plan->place_count * plan->place_count; link++)
+        bytes += plan->link_bytes[link];
+    if (bytes == 0)
         return;
     bool hosts = plan->request->hosts.count > 1;
     fprintf(out, "\nBytes on each link%s\n",

@@ -98,6 +98,8 @@ double coll_lower_bound(const struct coll_shape *shapes, const struct coll_links
         most = in > most ? in : most;
         most = out > most ? out : most;
     }
+    if (most == 0 && shape->kind != COLL_BARRIER)
+        return 0;
     double bytes = (double)shape->elem_bytes;
     double sum_ns = sum_elements(shape) * bytes / links->reduce_bytes_per_ns;
     double rate = network ? links->network_bytes_per_ns : links->memory_bytes_per_ns;

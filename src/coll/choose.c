@@ -25,6 +25,9 @@
 #define MIB (UINT64_C(1) << 20)
 #define ANY UINT64_MAX
 
+#define SEGMENT_BYTES_MIN (16 * KIB)
+#define SEGMENT_BYTES_MAX (256 * KIB)
+
 enum layout {
     ALL,     /* any layout */
     STACKED, /* several hosts, several ranks on some */
@@ -313,7 +316,7 @@ static void print_row(const struct row *row, char *text, size_t text_bytes)
                  (unsigned long long)(row->bytes_max / KIB));
     snprintf(text, text_bytes, "%s%s%s%s", comm_kind_name(row->kind),
              row->layout == STACKED ? ", several ranks on a host" : "", ranks,
-             *bytes ? bytes : ", any size");
+             *bytes || row->kind == COLL_BARRIER ? bytes : ", any size");
 }
 
 enum shoal_status coll_explain(const struct coll_shape *shape, const struct coll_choice *choice,
@@ -334,12 +337,15 @@ enum shoal_status coll_explain(const struct coll_shape *shape, const struct coll
 }
 
 /* A sixteenth of a shard, so that a pipeline of them loses little at its ends, but not so short
- * that the cost per message shows, nor longer than what stays in a core's cache. */
+ * that the cost per message shows, nor longer than what stays in a core's cache. A group of one has
+ * no messages to cut. */
 uint64_t coll_segment_count(const struct coll_shape *shape)
 {
-    uint64_t bytes = shape_bytes(shape), segment_bytes = 16 * KIB;
+    uint64_t bytes = shape_bytes(shape), segment_bytes = SEGMENT_BYTES_MIN;
     uint64_t wanted = bytes / (uint64_t)shape->size / 16;
-    while (segment_bytes < wanted && segment_bytes < 256 * KIB)
+    if (shape->size == 1)
+        segment_bytes = INT64_MAX;
+    while (segment_bytes < wanted && segment_bytes < SEGMENT_BYTES_MAX)
         segment_bytes *= 2;
     uint64_t count = segment_bytes / (shape->elem_bytes ? shape->elem_bytes : 1);
     return count ? count : 1;
