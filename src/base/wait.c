@@ -28,11 +28,11 @@
 #include "base/clock.h"
 #include "base/options.h"
 
-#define SPIN_ALONE_NS         (50 * INT64_C(1000))
-#define SPIN_CROWDED_NS       INT64_C(1000)
-#define YIELDS_ALONE          4
-#define YIELDS_CROWDED        8
-#define PAUSES_PER_CLOCK_LOOK 64
+#define SPIN_ALONE_NS    (50 * INT64_C(1000))
+#define SPIN_CROWDED_NS  0
+#define YIELDS_ALONE     4
+#define YIELDS_CROWDED   8
+#define PAUSES_PER_YIELD 16
 
 #if defined(__SANITIZE_THREAD__)
 #define THREAD_SANITIZER 1
@@ -114,11 +114,14 @@ static bool wait_awake(const struct base_wait_policy *policy, bool (*ready)(void
         if (end_ns > deadline_ns)
             end_ns = deadline_ns;
         do {
-            for (int i = 0; i < PAUSES_PER_CLOCK_LOOK; i++) {
+            for (int i = 0; i < PAUSES_PER_YIELD; i++) {
                 base_pause();
                 if (ready(user))
                     return true;
             }
+            sched_yield(); /* who is waited for may be on this very core, whatever the counts say */
+            if (ready(user))
+                return true;
         } while (base_now_ns() < end_ns);
     }
     for (int i = 0; i < policy->yield_count; i++) {

@@ -32,7 +32,7 @@ bool base_bell_ring(struct base_bell *bell);
 
 /* How long to spin; made once per group from the cores and the ranks on this host. */
 struct base_wait_policy {
-    int64_t spin_ns; /* pause-spin */
+    int64_t spin_ns; /* pauses, with a yield now and then */
     int yield_count; /* then sched_yield this often */
 };
 /* cores granted to this process: affinity mask and cgroup quota. At least 1. */

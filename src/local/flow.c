@@ -276,8 +276,8 @@ static void break_by_timeout(struct local_op *op)
 /* ---- on the caller's thread
  * --------------------------------------------------------------------------------------------- */
 
-#define LOOKS_ALONE 2000 /* without a pause in between: a pause is longer than a small operation \
-                          */
+#define LOOKS_MAX     2000 /* without a pause in between: a pause is longer than a small operation */
+#define LOOKS_MIN     200
 #define SPIN_ALONE_NS 10000
 #define WAIT_SLICE_MS 500
 #define PUT_SLICE_MS  10 /* a peer need not ring when it takes: see publish_taken */
@@ -287,13 +287,19 @@ static bool wait_ready(void *user)
     return move_is_ready(user);
 }
 
-/* Looks again and again while every rank has a core of its own. */
+/* Looks again and again while every rank has a core of its own; less the next time if the peer
+ * turns out not to be running. */
 static bool look_long(struct local_op *op)
 {
-    int looks = op->local->group->world->policy.spin_ns >= SPIN_ALONE_NS ? LOOKS_ALONE : 0;
-    for (int i = 0; i < looks; i++)
-        if (move_is_ready(op))
+    struct local_group *local = op->local;
+    if (local->group->world->policy.spin_ns < SPIN_ALONE_NS)
+        return false;
+    for (int i = 0; i < local->looks; i++)
+        if (move_is_ready(op)) {
+            local->looks = LOOKS_MAX;
             return true;
+        }
+    local->looks = local->looks / 2 > LOOKS_MIN ? local->looks / 2 : LOOKS_MIN;
     return false;
 }
 

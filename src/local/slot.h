@@ -63,6 +63,7 @@ struct local_group {
     size_t slice_bytes;     /* of a result, and of a block's part per rank: block_bytes / size */
     size_t symmetric_bytes; /* up to here every rank sums everything itself */
     uint64_t next_block;    /* number of the next operation's first block */
+    int looks;              /* without a pause, at the next wait: fewer after vain ones */
     uint64_t known_taken;   /* all peers have taken at least so many */
 };
 
