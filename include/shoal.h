@@ -143,7 +143,7 @@ SHOAL_API int shoal_op_supported(enum shoal_op op, enum shoal_dtype dtype);
  * ---------------------------------------------------------------------------------------- */
 
 /* Names a group that does not exist yet. One process makes it and carries it to the others by any
- * means (128 bytes, printable form by shoal_unique_id_format). The process that made it serves the
+ * means (128 bytes). The process that made it serves the
  * meeting until the group stands, or until it exits. */
 struct shoal_unique_id {
     unsigned char bytes[128];

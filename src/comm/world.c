@@ -24,6 +24,8 @@
 #include "net/shm.h"
 
 #define CLOSE_LINGER_MS  5000
+#define RINGS_BYTES_MAX  ((size_t)2 << 20)
+#define RING_BYTES_MIN   ((size_t)16 << 10)
 #define SHARED_MAX_BYTES (UINT64_C(64) << 30)
 
 /* What the making passes from step to step. */
@@ -147,10 +149,20 @@ static uint64_t host_nonce(const struct making *making)
     return nonce;
 }
 
+/* Of each pair of local ranks: with many ranks the rings are smaller, so that a rank's part of its
+ * region stays within RINGS_BYTES_MAX. */
+static size_t ring_bytes_for(int local_size)
+{
+    size_t ring_bytes = (size_t)base_option_int(OPTION_RING_BYTES);
+    while (ring_bytes * (size_t)local_size > RINGS_BYTES_MAX && ring_bytes > RING_BYTES_MIN)
+        ring_bytes /= 2;
+    return ring_bytes;
+}
+
 static enum shoal_status share_memory(struct making *making)
 {
     struct comm_world *world = making->world;
-    size_t ring_bytes = (size_t)base_option_int(OPTION_RING_BYTES);
+    size_t ring_bytes = ring_bytes_for(world->local_size);
     size_t part_bytes = net_shm_part_bytes(world->local_size, ring_bytes);
     size_t heap_offset = (REGION_CONTROL_BYTES + part_bytes + 4095) / 4096 * 4096;
     struct boot_host_options options = {.local_rank = world->local_rank,
@@ -183,7 +195,7 @@ static enum shoal_status open_shm(struct making *making)
                               .local_size = world->local_size,
                               .world_ranks = world->local_ranks,
                               .parts = making->parts,
-                              .ring_bytes = (size_t)base_option_int(OPTION_RING_BYTES),
+                              .ring_bytes = ring_bytes_for(world->local_size),
                               .bells = making->bells,
                               .event_fds = world->host->event_fds};
     unsigned char address[NET_ADDRESS_BYTES];
