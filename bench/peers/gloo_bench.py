@@ -173,13 +173,22 @@ class Bench:
         dist.all_reduce(tensor, dist.ReduceOp.MAX)
         return tensor.tolist()
 
+    def estimate(self):
+        """Time of one call, and of a round of one call with all that is around it."""
+        calls, rounds = [], []
+        for _ in range(3):
+            start = time.perf_counter()
+            calls.append(self.run_round(1))
+            rounds.append((time.perf_counter() - start) * 1e6)
+        return [min(calls), min(rounds)]
+
     def measure(self, size_bytes):
         self.shape(size_bytes)
         self.make_buffers(1)
-        estimate_us = self.slowest([min(self.run_round(1) for _ in range(3))])[0]
+        estimate_us, round_us = self.slowest(self.estimate())
         slot_bytes = max(1, self.in_count + self.out_count) * self.ins[0].element_size()
         batch = int(max(1, min(BATCH_US / estimate_us, BATCH_MAX, BATCH_BYTES_MAX / slot_bytes)))
-        rounds = int(self.arguments.size_ms * 1000 / (estimate_us * batch))
+        rounds = int(self.arguments.size_ms * 1000 / (round_us * batch))
         rounds = self.arguments.iters or max(ROUNDS_MIN, min(rounds, ROUNDS_MAX))
         self.make_buffers(batch)
         times = sorted(self.slowest([self.run_round(batch) for _ in range(rounds)]))

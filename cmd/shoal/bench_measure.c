@@ -449,17 +449,25 @@ static int run_in_a_row(struct bench_run *run, int count, double *time_us)
     return 0;
 }
 
-/* Warms up; the time of one call as all ranks see it, the best of a few tries, since it only serves
- * to choose numbers. */
-static int estimate(struct bench_run *run, double *estimate_us)
+/* What a warm-up found, as all ranks see it: the best of a few tries, for it only serves to choose
+ * numbers. */
+struct estimate {
+    double call_us;
+    double around_us; /* writing, barrier and check of a round of one call */
+};
+
+static int estimate_make(struct bench_run *run, struct estimate *out)
 {
     const struct bench_library *library = run->library;
-    double times_us[WARM_UP_TRIES] = {0};
+    double times_us[WARM_UP_TRIES] = {0}, around_us[WARM_UP_TRIES];
     for (int i = 0; i < WARM_UP_TRIES; i++) {
+        double start_us = bench_now_us();
         if (run_round(run, 1, &times_us[i]) != 0)
             return -1;
+        around_us[i] = bench_now_us() - start_us - times_us[i];
     }
-    if (library->maximum(library->user, times_us, WARM_UP_TRIES) != 0)
+    if (library->maximum(library->user, times_us, WARM_UP_TRIES) != 0 ||
+        library->maximum(library->user, around_us, WARM_UP_TRIES) != 0)
         return -1;
     double best_us = smallest(times_us, WARM_UP_TRIES);
     int row = best_us * WARM_UP_MAX < WARM_UP_US ? WARM_UP_MAX : (int)(WARM_UP_US / best_us);
@@ -469,13 +477,14 @@ static int estimate(struct bench_run *run, double *estimate_us)
     }
     if (library->maximum(library->user, times_us, WARM_UP_TRIES) != 0)
         return -1;
-    *estimate_us = smallest(times_us, WARM_UP_TRIES);
+    *out = (struct estimate){.call_us = smallest(times_us, WARM_UP_TRIES),
+                             .around_us = smallest(around_us, WARM_UP_TRIES)};
     return 0;
 }
 
-static int choose_batch(const struct bench_run *run, double estimate_us)
+static int choose_batch(const struct bench_run *run, double call_us)
 {
-    double batch = estimate_us > 0 ? BATCH_US / estimate_us : BATCH_MAX;
+    double batch = call_us > 0 ? BATCH_US / call_us : BATCH_MAX;
     double fitting = (double)BATCH_BYTES_MAX / (double)slot_bytes(run);
     if (batch > fitting)
         batch = fitting;
@@ -516,12 +525,14 @@ static int take_samples(struct bench_run *run, double *samples, struct bench_res
     return 0;
 }
 
-static int measure_batches(struct bench_run *run, double estimate_us, struct bench_result *out)
+static int measure_batches(struct bench_run *run, const struct estimate *estimate,
+                           struct bench_result *out)
 {
     const struct bench_library *library = run->library;
     void *samples;
-    out->batch = choose_batch(run, estimate_us);
-    out->rounds = choose_rounds(run->settings, estimate_us * out->batch);
+    out->batch = choose_batch(run, estimate->call_us);
+    out->rounds =
+        choose_rounds(run->settings, (estimate->call_us + estimate->around_us) * out->batch);
     if (buffers_create(run, out->batch) != 0)
         return -1;
     int failed = library->allocate(library->user, (size_t)out->rounds * sizeof(double), &samples);
@@ -539,13 +550,13 @@ int bench_measure(const struct bench_library *library, const struct bench_settin
     struct bench_run run = {.library = library,
                             .settings = settings,
                             .shape = bench_shape_make(settings, library->size, bytes)};
-    double estimate_us = 0;
+    struct estimate found = {0};
     *out = (struct bench_result){.bytes = run.shape.bytes, .count = run.shape.count};
     if (buffers_create(&run, 1) != 0)
         return -1;
-    int failed = estimate(&run, &estimate_us);
+    int failed = estimate_make(&run, &found);
     buffers_free(&run);
-    return failed != 0 ? failed : measure_batches(&run, estimate_us, out);
+    return failed != 0 ? failed : measure_batches(&run, &found, out);
 }
 
 /* ---- printing

@@ -66,7 +66,7 @@ struct bench_settings {
     uint64_t sizes[BENCH_SIZES_MAX];
     size_t size_count;
     int rounds;      /* 0: as many as size_ms allows */
-    int64_t size_ms; /* time for one size, without warm-up and checks */
+    int64_t size_ms; /* time for one size, without warm-up */
     bool check, in_place, json;
     const char *note; /* JSON object with the settings of the library */
 };
