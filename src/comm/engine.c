@@ -180,8 +180,10 @@ static void *arrive(struct comm_engine *engine, int peer, const struct wire *wir
 {
     engine->peers[peer].arrival.kind = ARRIVAL_NONE;
     struct comm_group *group = group_of(engine, peer, wire);
-    if (group && comm_group_broken(group))
+    if (group && comm_group_broken(group)) {
+        failure_heard(engine, group, peer, wire);
         return NULL;
+    }
     switch (wire->type) {
     case WIRE_DATA: return run_arriving(engine, group, peer, wire, payload_bytes);
     case WIRE_SEND:
@@ -203,8 +205,10 @@ static void *on_arriving(void *user, int peer, const struct net_header *header)
 static void control(struct comm_engine *engine, int peer, const struct wire *wire)
 {
     struct comm_group *group = group_of(engine, peer, wire);
-    if (group && comm_group_broken(group) && wire->type != WIRE_ASK)
+    if (group && comm_group_broken(group)) {
+        failure_heard(engine, group, peer, wire);
         return;
+    }
     switch (wire->type) {
     case WIRE_GRANT:
     case WIRE_OFFER: run_control(engine, group, peer, wire); break;
@@ -314,6 +318,7 @@ void engine_task_begin(struct comm_engine *engine, struct comm_task *task)
         return;
     group->started = task->sequence;
     group->history[task->sequence % COMM_HISTORY] = task->signature;
+    group->history_plans[task->sequence % COMM_HISTORY] = task->plan_hash;
 }
 
 static void unlink_task(struct comm_engine *engine, struct comm_task *task)
@@ -323,8 +328,8 @@ static void unlink_task(struct comm_engine *engine, struct comm_task *task)
     *(task->next ? &task->next->previous : &group->last_task) = task->previous;
     engine->task_count--;
     engine->events++;
-    base_free(task->answered);
-    task->answered = task->told = NULL;
+    base_free(task->answers);
+    task->answers = NULL;
 }
 
 void engine_task_end(struct comm_engine *engine, struct comm_task *task, enum shoal_status status)

@@ -40,11 +40,13 @@ struct comm_task {
     struct comm_group *group;
     struct comm_call call;
     struct comm_signature signature;
+    uint32_t plan_hash; /* of a schedule; 0: it runs none */
     uint64_t sequence;
     int64_t deadline_ns;
-    int64_t asked_ns; /* when the members were asked how far they are; 0: not */
-    bool *told;       /* [size] members that answered and have not started this one */
-    bool *answered;   /* [size] */
+    int64_t asked_ns;    /* when the members were asked how far they are; 0: not */
+    struct comm_answer { /* [size] what they said; NULL: not asked */
+        bool came, not_started, ended;
+    } * answers;
     /* Called once when the task is over. status and text are the group's failure when it broke. */
     void (*done)(struct comm_task *task, enum shoal_status status);
     void *owner;

@@ -111,27 +111,67 @@ static int64_t ask_early_ns(const struct comm_task *task)
     return quarter_ns < BASE_NS_PER_S ? quarter_ns : BASE_NS_PER_S;
 }
 
+/* Of a collective all members are asked, of a message those who could send or receive it. */
 static void ask_members(struct comm_engine *engine, struct comm_task *task, int64_t now_ns)
 {
     struct comm_group *group = task->group;
+    bool *whom = NULL;
     task->asked_ns = now_ns;
-    bool *marks = NULL;
-    if (BASE_NEW_ARRAY(&marks, 2 * group->size, "a question to the members") != SHOAL_OK)
+    if (BASE_NEW_ARRAY(&whom, group->size, "a question to the members") != SHOAL_OK)
         return; /* the error will name the neighbours only */
-    task->answered = marks;
-    task->told = marks + group->size;
-    struct wire wire = {.type = WIRE_ASK, .context = group->context, .sequence = task->sequence};
+    if (task->call.kind >= COLL_SEND)
+        task->class->late(task, whom);
+    else if (BASE_NEW_ARRAY(&task->answers, group->size, "the members' answers") == SHOAL_OK)
+        memset(whom, true, (size_t)group->size);
+    const struct comm_signature *mine = &task->signature;
+    struct wire wire = {.type = WIRE_ASK,
+                        .kind = mine->kind,
+                        .dtype = mine->dtype,
+                        .op = mine->op,
+                        .root = mine->root,
+                        .count = mine->count,
+                        .plan = task->plan_hash,
+                        .context = group->context,
+                        .sequence = task->sequence};
     for (int i = 0; i < group->size; i++)
-        if (i != group->rank)
+        if (whom[i] && i != group->rank)
             post_control(engine, group->members[i], &wire, NULL, 0);
+    base_free(whom);
+}
+
+/* Whether this rank has started the collective that a member asks for, but another call. */
+static bool differs(const struct comm_group *group, const struct wire *wire)
+{
+    uint64_t sequence = wire->sequence;
+    if (wire->kind >= COLL_SEND || sequence > group->started ||
+        group->started - sequence >= COMM_HISTORY)
+        return false;
+    struct comm_signature theirs = engine_signature(wire);
+    return !comm_signature_equal(&theirs, &group->history[sequence % COMM_HISTORY]) ||
+           wire->plan != group->history_plans[sequence % COMM_HISTORY];
+}
+
+static bool has_ended(const struct comm_group *group, uint64_t sequence)
+{
+    for (struct comm_task *task = group->first_task; task; task = task->next)
+        if (task->call.kind < COLL_SEND && task->sequence == sequence)
+            return false;
+    return sequence <= group->started;
 }
 
 void failure_asked(struct comm_engine *engine, struct comm_group *group, int peer,
                    const struct wire *wire)
 {
+    if (group && differs(group, wire)) {
+        struct comm_signature theirs = engine_signature(wire);
+        engine_mismatch(group, wire->sequence, &group->history[wire->sequence % COMM_HISTORY],
+                        group->rank_of[peer], &theirs);
+        return;
+    }
     struct wire answer = {.type = WIRE_TELL,
                           .context = wire->context,
                           .sequence = group ? group->started : 0,
+                          .message = group && has_ended(group, wire->sequence),
                           .count = wire->sequence};
     post_control(engine, peer, &answer, NULL, 0);
 }
@@ -140,35 +180,63 @@ void failure_told(struct comm_group *group, int peer, const struct wire *wire)
 {
     if (!group)
         return;
-    int rank = group->rank_of[peer];
     for (struct comm_task *task = group->first_task; task; task = task->next) {
-        if (!task->answered || task->sequence != wire->count)
+        if (!task->answers || task->sequence != wire->count)
             continue;
-        task->answered[rank] = true;
-        task->told[rank] = wire->sequence < task->sequence;
+        struct comm_answer *answer = &task->answers[group->rank_of[peer]];
+        answer->came = true;
+        answer->not_started = wire->sequence < task->sequence;
+        answer->ended = wire->message != 0;
     }
 }
 
-/* Who is to blame: those that answered that they have not come; else those that did not answer;
- * else those this rank waits for. Returns a word for what they did. */
+/* Who is to blame: those that answered that they have not come, and those that did not answer; else
+ * those this rank waits for. Returns a word for what they did. */
 static const char *find_late(struct comm_task *task, bool *late)
 {
     struct comm_group *group = task->group;
     bool any_told = false, any_silent = false;
-    for (int i = 0; task->answered && i < group->size; i++) {
-        any_told |= task->told[i];
-        any_silent |= i != group->rank && !task->answered[i];
+    for (int i = 0; task->answers && i < group->size; i++) {
+        if (i == group->rank)
+            continue;
+        any_told |= task->answers[i].not_started;
+        any_silent |= !task->answers[i].came;
+        late[i] = task->answers[i].not_started || !task->answers[i].came;
     }
-    if (task->call.kind < COLL_SEND && (any_told || any_silent)) {
-        for (int i = 0; i < group->size; i++)
-            late[i] = task->told[i] || (i != group->rank && !task->answered[i]);
-        return any_silent ? (any_told ? "have not come or do not answer" : "does not answer")
-                          : "has not called it";
-    }
+    if (any_silent)
+        return any_told ? "have not come or do not answer" : "does not answer";
+    if (any_told)
+        return "has not called it";
     task->class->late(task, late);
     return task->call.kind == COLL_SEND   ? "has not received it"
            : task->call.kind == COLL_RECV ? "has not sent it"
                                           : "is late";
+}
+
+/* Who has ended a collective while this rank waits for it: everything it sent has come, so the two
+ * disagree in something that the signature does not show, such as the counts of a v form. */
+static int find_ended(struct comm_task *task, bool *late)
+{
+    int ended = -1;
+    task->class->late(task, late);
+    for (int i = 0; task->answers && i < task->group->size; i++)
+        if (late[i] && task->answers[i].ended)
+            ended = i;
+    for (int i = 0; i < task->group->size; i++)
+        late[i] = false;
+    return ended;
+}
+
+static void break_by_disagreement(struct comm_task *task, int ended)
+{
+    struct comm_group *group = task->group;
+    char what[128], who[160], me[160];
+    comm_group_break(group, SHOAL_ERR_MISMATCH,
+                     "%s #%" PRIu64 " on group '%s': %s has ended it, but %s still waits for it: "
+                     "their counts disagree",
+                     comm_signature_text(&task->signature, what, sizeof(what)), task->sequence,
+                     group->name, comm_rank_text(group, ended, who, sizeof(who)),
+                     comm_rank_text(group, group->rank, me, sizeof(me)));
 }
 
 static void break_by_timeout(struct comm_engine *engine, struct comm_task *task)
@@ -178,6 +246,9 @@ static void break_by_timeout(struct comm_engine *engine, struct comm_task *task)
     bool *late = NULL;
     const char *did = "is late";
     if (BASE_NEW_ARRAY(&late, group->size, "a list of ranks") == SHOAL_OK) {
+        int ended = find_ended(task, late);
+        if (ended >= 0)
+            break_by_disagreement(task, ended); /* first, so it is the cause */
         did = find_late(task, late);
         comm_ranks_text(group, late, who, sizeof(who));
         for (int i = group->size - 1; i >= 0; i--)
@@ -198,8 +269,7 @@ static void break_by_timeout(struct comm_engine *engine, struct comm_task *task)
  * ------------------------------------------------------------------------------------------------
  */
 
-/* Tells every member that a link leads to; they pass it on to theirs. */
-static void announce(struct comm_engine *engine, struct comm_group *group)
+static void tell_why(struct comm_engine *engine, struct comm_group *group, int rank)
 {
     unsigned char payload[ABORT_BYTES_MAX];
     uint32_t status = (uint32_t)group->failure.status;
@@ -207,11 +277,27 @@ static void announce(struct comm_engine *engine, struct comm_group *group)
     memcpy(payload, &status, 4);
     memcpy(payload + 4, group->failure.text, text_bytes);
     struct wire wire = {.type = WIRE_ABORT, .context = group->context};
-    for (int i = 0; i < group->size; i++) {
-        int peer = group->members[i];
-        if (i != group->rank && engine->peers[peer].linked)
-            post_control(engine, peer, &wire, payload, 4 + text_bytes);
-    }
+    group->knows_why[rank] = true;
+    post_control(engine, group->members[rank], &wire, payload, 4 + text_bytes);
+}
+
+/* Tells every member that a link leads to; they pass it on to theirs. */
+static void announce(struct comm_engine *engine, struct comm_group *group)
+{
+    for (int i = 0; i < group->size; i++)
+        if (i != group->rank && engine->peers[group->members[i]].linked)
+            tell_why(engine, group, i);
+}
+
+/* Members without a link are told when they are first heard of; who asks may have been told before
+ * it had the group, and is told again. */
+void failure_heard(struct comm_engine *engine, struct comm_group *group, int peer,
+                   const struct wire *wire)
+{
+    int rank = group->rank_of[peer];
+    bool wants = wire->type != WIRE_ABORT && wire->type != WIRE_CREDIT && wire->type != WIRE_TELL;
+    if (group->announced && wants && (!group->knows_why[rank] || wire->type == WIRE_ASK))
+        tell_why(engine, group, rank);
 }
 
 void comm_engine_group_broke(struct comm_engine *engine, struct comm_group *group)

@@ -17,6 +17,9 @@ void failure_look_at_tasks(struct comm_engine *engine, int64_t now_ns);
 void failure_asked(struct comm_engine *engine, struct comm_group *group, int peer,
                    const struct wire *wire);
 void failure_told(struct comm_group *group, int peer, const struct wire *wire);
+/* A frame of a broken group comes: the peer does not know yet. */
+void failure_heard(struct comm_engine *engine, struct comm_group *group, int peer,
+                   const struct wire *wire);
 
 /* An abort's text comes: its place, then its end. */
 void *failure_arriving(struct comm_engine *engine, int peer, uint64_t payload_bytes);

@@ -13,6 +13,7 @@ static enum shoal_status take_arrays(struct comm_group *group, int world_size)
 {
     TRY(BASE_NEW_ARRAY(&group->members, group->size, "a group's members"));
     TRY(BASE_NEW_ARRAY(&group->rank_of, world_size, "a group's rank table"));
+    TRY(BASE_NEW_ARRAY(&group->knows_why, group->size, "a group's marks"));
     return BASE_NEW_ARRAY(&group->host_of, group->size, "a group's host table");
 }
 
@@ -69,6 +70,7 @@ void comm_group_dispose(struct comm_group *group)
     base_free(group->members);
     base_free(group->rank_of);
     base_free(group->host_of);
+    base_free(group->knows_why);
     base_free(group);
 }
 

@@ -60,8 +60,10 @@ struct comm_group {
     struct comm_task *first_task, *last_task; /* active, oldest first */
     struct comm_send *posted_receives, *self_sends;
     bool announced;   /* members were told that it broke */
+    bool *knows_why;  /* [size] this one was told */
     uint64_t started; /* last collective started, and the signatures of the last ones */
     struct comm_signature history[COMM_HISTORY];
+    uint32_t history_plans[COMM_HISTORY]; /* and the hashes of their plans */
 
     struct comm_plan *plans; /* cache, most recently used first */
     int plan_count;
@@ -69,6 +71,8 @@ struct comm_group {
     struct local_group *local; /* same-host path; NULL if hosts differ or it is off */
     void (*local_free)(struct local_group *local);
     void (*local_fail)(struct local_group *local); /* tells peers in shared memory */
+    /* Shows them a collective that takes another path. */
+    void (*local_note)(struct local_group *local, const struct comm_call *call, uint64_t sequence);
 };
 
 /* Fills what follows from members: rank_of, host_of (from world_host_of[world rank]), local ranks.

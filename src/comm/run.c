@@ -425,6 +425,7 @@ enum shoal_status comm_engine_start_plan(struct comm_engine *engine, struct comm
                                    .group = group,
                                    .call = *call,
                                    .signature = comm_signature_of(call, group->size),
+                                   .plan_hash = plan->hash,
                                    .sequence = sequence,
                                    .deadline_ns = deadline_ns,
                                    .done = done,

@@ -34,8 +34,9 @@ enum wire_type {
     WIRE_SEND_DATA,  /* id_peer is the receiver's */
     WIRE_CREDIT,     /* only `consumed` matters */
     WIRE_ABORT,      /* payload: status (4 bytes) and text */
-    WIRE_ASK,        /* how far are you in context? */
-    WIRE_TELL        /* sequence: the last operation started */
+    WIRE_ASK,        /* how far are you in context? The signature is that of operation `sequence` */
+    WIRE_TELL        /* sequence: the last operation started. message: the one asked for has ended.
+                      * count: that one's sequence */
 };
 
 #define WIRE_SLOTS 32 /* early eager frames per peer and class */
