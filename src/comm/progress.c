@@ -10,6 +10,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -168,7 +169,7 @@ static void step(struct comm_world *world, int64_t *idle_since_ns, int64_t spin_
     if (*idle_since_ns == 0)
         *idle_since_ns = now_ns;
     if (now_ns - *idle_since_ns < spin_ns) {
-        base_pause();
+        sched_yield(); /* the peer may be on this very core */
         return;
     }
     sleep_with_token(world);

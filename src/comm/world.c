@@ -278,12 +278,17 @@ static enum shoal_status make_root(struct making *making)
     return SHOAL_OK;
 }
 
-/* The progress thread shares the core with its rank's own work. */
+#define THREAD_SPIN_NS 10000
+
+/* The progress thread may share a core with its rank's own work, so it spins shortly, and only
+ * while there is an operation under way. */
 static void choose_waiting(struct comm_world *world)
 {
+    int cores = base_cores_granted();
     world->policy = base_wait_policy_make(world->local_size);
-    bool spare = base_cores_granted() >= 2 * world->local_size;
-    world->thread_spin_ns = spare ? world->policy.spin_ns : 0;
+    world->thread_spin_ns = cores >= 2 * world->local_size ? world->policy.spin_ns
+                            : cores >= world->local_size   ? THREAD_SPIN_NS
+                                                           : 0;
 }
 
 static enum shoal_status make_all(struct making *making)
