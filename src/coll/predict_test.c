@@ -165,6 +165,48 @@ static void test_steps_have_times(void **state)
     case_release(&one, &group);
 }
 
+/* One call of all that runs over the schedules of a group. */
+static enum shoal_status examine(const struct coll_group *group, int size)
+{
+    static uint32_t rounds[10000];
+    static struct coll_step_time times[10000];
+    struct coll_report report;
+    uint32_t round_count;
+    double time_ns;
+    enum shoal_status status = coll_verify(group->shapes, group->schedules, &report);
+    if (status == SHOAL_OK)
+        status = coll_rounds(group->schedules, size, rounds, &round_count);
+    if (status == SHOAL_OK)
+        status = coll_predict(group->shapes, group->schedules, &wire, times, &time_ns);
+    return status;
+}
+
+/* Memory that fails at any point is an error, and nothing stays behind. */
+static void test_every_failing_allocation(void **state)
+{
+    (void)state;
+    static struct coll_group group;
+    for (int i = 0; coll_algorithms()[i]; i++) {
+        struct coll_case one = {.algorithm = coll_algorithms()[i],
+                                .size = 5,
+                                .count = 20,
+                                .segment_count = 3,
+                                .hosts = HOSTS_PAIRS};
+        assert_true(case_shapes(&one, &group));
+        assert_int_equal(case_schedules(&one, &group), SHOAL_OK);
+        size_t blocks = base_memory_blocks();
+        enum shoal_status status = SHOAL_ERR_MEMORY;
+        for (uint64_t nth = 1; status != SHOAL_OK; nth++) {
+            base_memory_fail_at(nth);
+            status = examine(&group, one.size);
+            base_memory_fail_at(0);
+            assert_true(status == SHOAL_OK || status == SHOAL_ERR_MEMORY);
+            assert_int_equal(base_memory_blocks(), blocks);
+        }
+        case_release(&one, &group);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,6 +215,7 @@ int main(void)
         cmocka_unit_test(test_nothing_beats_the_bound),
         cmocka_unit_test(test_two_levels_spare_the_port),
         cmocka_unit_test(test_steps_have_times),
+        cmocka_unit_test(test_every_failing_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

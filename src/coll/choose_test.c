@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* choose_test.c: what the table chooses, and that all ranks choose alike. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "coll/coll.h"
+
+#define RANKS_MAX 80
+
+static int host_of[RANKS_MAX];
+
+static struct coll_shape make_shape(enum coll_kind kind, int size, int ranks_per_host,
+                                    uint64_t bytes)
+{
+    for (int rank = 0; rank < size; rank++)
+        host_of[rank] = rank / ranks_per_host;
+    bool is_block = kind != COLL_ALLREDUCE && kind != COLL_REDUCE && kind != COLL_BROADCAST;
+    return (struct coll_shape){.kind = kind,
+                               .size = size,
+                               .elem_bytes = 4,
+                               .count = bytes / 4 / (is_block ? (uint64_t)size : 1),
+                               .segment_count = 1000,
+                               .host_of = host_of,
+                               .host_count = (size + ranks_per_host - 1) / ranks_per_host};
+}
+
+static const char *chosen(const struct coll_shape *shape, struct coll_choice choice)
+{
+    const struct coll_algorithm *algorithm = NULL;
+    if (coll_choose(shape, &choice, &algorithm) != SHOAL_OK)
+        fail_msg("%s", base_error_text());
+    assert_non_null(algorithm);
+    assert_int_equal(algorithm->kind, shape->kind);
+    assert_true(!algorithm->fits || algorithm->fits(shape));
+    return algorithm->name;
+}
+
+static void test_the_table(void **state)
+{
+    (void)state;
+    static const struct {
+        enum coll_kind kind;
+        int size, ranks_per_host;
+        uint64_t bytes;
+        const char *expected;
+    } cases[] = {
+        {COLL_ALLREDUCE, 4, 1, 8, "exchange"},
+        {COLL_ALLREDUCE, 4, 1, 8192, "exchange"},
+        {COLL_ALLREDUCE, 4, 1, 8196, "direct"},
+        {COLL_ALLREDUCE, 16, 1, 8, "recursive_doubling"},
+        {COLL_ALLREDUCE, 8, 4, 1 << 20, "two_level"},
+        {COLL_ALLREDUCE, 8, 8, 1 << 20, "direct"},
+        {COLL_ALLREDUCE, 64, 1, 1 << 20, "halving_doubling"},
+        {COLL_ALLREDUCE, 64, 1, 1 << 26, "ring"},
+        {COLL_REDUCE, 64, 1, 8, "binomial"},
+        {COLL_REDUCE, 4, 1, 1 << 20, "direct"},
+        {COLL_BROADCAST, 4, 1, 1 << 20, "direct"},
+        {COLL_BROADCAST, 80, 1, 1 << 26, "chain"},
+        {COLL_ALLGATHER, 16, 1, 1 << 12, "bruck"},
+        {COLL_ALLGATHER, 4, 1, 1 << 20, "direct"},
+        {COLL_GATHER, 16, 1, 1 << 12, "binomial"},
+        {COLL_REDUCE_SCATTER, 16, 1, 1 << 12, "halving"},
+        {COLL_REDUCE_SCATTER, 64, 1, 1 << 26, "ring"},
+        {COLL_SCATTER, 4, 1, 1 << 20, "direct"},
+        {COLL_ALLTOALL, 16, 1, 1 << 12, "bruck"},
+        {COLL_ALLTOALL, 64, 1, 1 << 26, "pairwise"},
+        {COLL_BARRIER, 4, 1, 0, "direct"},
+        {COLL_BARRIER, 16, 1, 0, "dissemination"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct coll_shape shape =
+            make_shape(cases[i].kind, cases[i].size, cases[i].ranks_per_host, cases[i].bytes);
+        assert_string_equal(chosen(&shape, (struct coll_choice){.dtype = SHOAL_F32}),
+                            cases[i].expected);
+    }
+}
+
+/* All shapes on a grid, through every row; the promises hold, and all ranks choose alike. */
+static void check_shape(const struct coll_shape *given, struct coll_choice choice)
+{
+    struct coll_shape shape = *given;
+    const char *name = chosen(&shape, choice);
+    const struct coll_algorithm *algorithm = coll_find(shape.kind, name);
+    bool is_half = choice.dtype == SHOAL_F16 || choice.dtype == SHOAL_BF16;
+    if (is_half)
+        assert_true(algorithm->rounds_once);
+    if (choice.reproducible && choice.dtype != SHOAL_I32)
+        assert_true(algorithm->rounds_once && algorithm->same_tree);
+    uint64_t segment_count = coll_segment_count(&shape);
+    assert_true(segment_count >= 1);
+    for (int rank = 1; rank < shape.size; rank += 7) {
+        shape.rank = rank;
+        shape.in_place = rank % 2;
+        assert_string_equal(chosen(&shape, choice), name);
+        assert_int_equal(coll_segment_count(&shape), segment_count);
+    }
+}
+
+static void test_promises_on_a_grid(void **state)
+{
+    (void)state;
+    static const int sizes[] = {1, 2, 8, 9, 32, 33, 64, 65, 80};
+    static const uint64_t bytes[] = {0, 4, 8192, 32768, 65536, 1 << 20, 1 << 22, 1 << 27};
+    static const enum shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_BF16, SHOAL_F16, SHOAL_I32};
+    for (int kind = 0; kind <= COLL_BARRIER; kind++)
+        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
+            for (size_t b = 0; b < sizeof(bytes) / sizeof(bytes[0]); b++)
+                for (int each = 1; each <= 81; each += 3)
+                    for (int choice = 0; choice < 8; choice++) {
+                        struct coll_shape shape =
+                            make_shape((enum coll_kind)kind, sizes[s], each, bytes[b]);
+                        check_shape(&shape, (struct coll_choice){.dtype = dtypes[choice % 4],
+                                                                 .reproducible = choice / 4});
+                    }
+}
+
+/* Counts of alltoallv are not known to all ranks; the choice and the segment must not see them. */
+static void test_alltoallv_ignores_counts(void **state)
+{
+    (void)state;
+    uint64_t small[16] = {0}, large[16];
+    for (int i = 0; i < 16; i++)
+        large[i] = 1 << 20;
+    struct coll_shape shape = make_shape(COLL_ALLTOALL, 16, 1, 0);
+    shape.counts = shape.recv_counts = small;
+    const char *name = chosen(&shape, (struct coll_choice){.dtype = SHOAL_F32});
+    uint64_t segment_count = coll_segment_count(&shape);
+    shape.counts = shape.recv_counts = large;
+    assert_string_equal(chosen(&shape, (struct coll_choice){.dtype = SHOAL_F32}), name);
+    assert_int_equal(coll_segment_count(&shape), segment_count);
+    assert_string_equal(name, "direct");
+}
+
+static void test_forced(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *forced, *expected;
+    } cases[] = {
+        {"auto", "direct"},
+        {"ring", "ring"},
+        {"allreduce:ring", "ring"},
+        {"broadcast:chain", "direct"},
+        {"chain", "direct"},
+        {"ring,allreduce:halving_doubling", "halving_doubling"},
+        {"allreduce:auto", "direct"},
+        {"two_level", "direct"}, /* there is one rank per host */
+        {"", "direct"},
+    };
+    struct coll_shape shape = make_shape(COLL_ALLREDUCE, 4, 1, 1 << 20);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct coll_choice choice = {.dtype = SHOAL_F32, .forced = cases[i].forced};
+        assert_string_equal(chosen(&shape, choice), cases[i].expected);
+    }
+    /* The promises stand above it. */
+    assert_string_equal(chosen(&shape, (struct coll_choice){.dtype = SHOAL_BF16, .forced = "ring"}),
+                        "direct");
+}
+
+static void test_forced_names_that_do_not_exist(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *forced, *expected;
+    } cases[] = {
+        {"rign", "did you mean 'ring'?"},
+        {"allreduce:chain", "for allreduce: there are direct, exchange"},
+        {"alreduce:ring", "did you mean 'allreduce'?"},
+        {"ring,nothing", "no algorithm 'nothing'"},
+        {"a-name-that-is-longer-than-any-name-of-an-algorithm-can-ever-be-here", "too long"},
+    };
+    struct coll_shape shape = make_shape(COLL_ALLREDUCE, 4, 1, 1 << 20);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct coll_choice choice = {.dtype = SHOAL_F32, .forced = cases[i].forced};
+        const struct coll_algorithm *algorithm = NULL;
+        assert_int_equal(coll_choose(&shape, &choice, &algorithm), SHOAL_ERR_OPTION);
+        assert_null(algorithm);
+        if (!strstr(base_error_text(), cases[i].expected))
+            fail_msg("'%s' does not say '%s'", base_error_text(), cases[i].expected);
+    }
+}
+
+static void test_explanations(void **state)
+{
+    (void)state;
+    char text[256];
+    struct coll_shape shape = make_shape(COLL_ALLREDUCE, 4, 1, 1 << 20);
+    struct coll_choice choice = {.dtype = SHOAL_F32};
+    assert_int_equal(coll_explain(&shape, &choice, text, sizeof(text)), SHOAL_OK);
+    assert_string_equal(text, "from the table: allreduce, up to 32 ranks, any size");
+    choice.forced = "ring";
+    assert_int_equal(coll_explain(&shape, &choice, text, sizeof(text)), SHOAL_OK);
+    assert_string_equal(text, "forced");
+    choice.forced = "two_level";
+    assert_int_equal(coll_explain(&shape, &choice, text, sizeof(text)), SHOAL_OK);
+    assert_non_null(strstr(text, "two_level cannot do this; from the table"));
+}
+
+/* Memory that fails at any point of any algorithm is an error, and nothing stays behind. */
+static void test_every_failing_allocation(void **state)
+{
+    (void)state;
+    size_t blocks = base_memory_blocks();
+    for (int i = 0; coll_algorithms()[i]; i++) {
+        const struct coll_algorithm *algorithm = coll_algorithms()[i];
+        struct coll_shape shape = make_shape(algorithm->kind, 7, 2, 4000);
+        enum shoal_status status = SHOAL_ERR_MEMORY;
+        shape.rank = 3;
+        for (uint64_t nth = 1; status != SHOAL_OK; nth++) {
+            struct schedule *schedule = NULL;
+            base_memory_fail_at(nth);
+            status = coll_schedule(algorithm, &shape, &schedule);
+            base_memory_fail_at(0);
+            schedule_free(schedule);
+            assert_true(status == SHOAL_OK || status == SHOAL_ERR_MEMORY);
+            assert_int_equal(base_memory_blocks(), blocks);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_table),
+        cmocka_unit_test(test_promises_on_a_grid),
+        cmocka_unit_test(test_alltoallv_ignores_counts),
+        cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_forced_names_that_do_not_exist),
+        cmocka_unit_test(test_explanations),
+        cmocka_unit_test(test_every_failing_allocation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
