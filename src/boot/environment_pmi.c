@@ -9,8 +9,9 @@
  *
  * The connection stays for the process's life and is finished at exit: the launcher takes the end
  * of an unfinished one for a crash, and an MPI library in the same process may use it before or
- * after.
+ * after (then it finishes).
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -166,13 +167,24 @@ static enum shoal_status ask(int64_t deadline_ns, const char *expected, char ans
 
 /* ---- the connection -------------------------------------------------------------------------- */
 
+/* Whether an MPI library in this process uses the connection too; then ending it is its business.
+ */
+static bool mpi_uses_it(void)
+{
+    int (*initialized)(int *flag) = NULL;
+    void *address = dlsym(RTLD_DEFAULT, "MPI_Initialized");
+    int flag = 0;
+    memcpy(&initialized, &address, sizeof(address));
+    return initialized != NULL && initialized(&flag) == 0 && flag != 0;
+}
+
 /* At exit. The descriptor may be another file by now, if somebody closed the socket. */
 static void finish(void)
 {
     struct stat file;
     char answer[LINE_BYTES];
-    if (pmi.fd < 0 || pmi.is_broken || pmi.owner != getpid() || fstat(pmi.fd, &file) != 0 ||
-        file.st_dev != pmi.device || file.st_ino != pmi.inode)
+    if (mpi_uses_it() || pmi.fd < 0 || pmi.is_broken || pmi.owner != getpid() ||
+        fstat(pmi.fd, &file) != 0 || file.st_dev != pmi.device || file.st_ino != pmi.inode)
         return;
     ask(base_deadline_ns(FINALIZE_MS), "finalize_ack", answer, "cmd=finalize\n");
     close(pmi.fd);

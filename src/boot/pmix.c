@@ -8,7 +8,8 @@
  * needs no PMIx, and client and launcher fit together. Calls that wait for other ranks are the
  * non-blocking ones, because only those can be given a deadline.
  *
- * As with PMI, the library is finished at exit: see environment_pmi.c.
+ * As with PMI, the library is finished at exit: see environment_pmi.c. A program that uses Open MPI
+ * itself has to call MPI_Init before it makes a group: Open MPI cannot follow another user of PMIx.
  */
 #include "boot/environment_reader.h"
 
