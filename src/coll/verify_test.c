@@ -18,6 +18,7 @@
 #include "support/coll_case.h"
 
 #define ALGORITHMS_MAX 64
+#define LARGE_SIZE     20
 
 /* What all cases of an algorithm had in common. */
 struct finding {
@@ -69,6 +70,8 @@ static void prove_places(int number, struct coll_case one, bool sparse)
             for (int hosts = 0; hosts < HOSTS_LAYOUTS; hosts++) {
                 if (!sees_hosts(one.algorithm) && hosts != HOSTS_EACH)
                     continue;
+                if (one.size > LARGE_SIZE && (root + place + hosts + one.size) % 2)
+                    continue; /* its neighbour in size has it */
                 one.root = roots[root];
                 one.in_place = (enum case_in_place)place;
                 one.hosts = (enum case_hosts)hosts;
