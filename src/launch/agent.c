@@ -57,7 +57,7 @@ struct agent {
 
 static void end(struct agent *agent, int64_t grace_ms)
 {
-    if (agent->phase == WAITING) {
+    if (agent->phase == WAITING || agent->phase == OVER) {
         agent->phase = OVER;
         return;
     }
@@ -219,7 +219,7 @@ static enum shoal_status ranks_start(struct agent *agent, const struct start_mes
     launch_fd_close(&agent->port_fd); /* so that rank 0 can have the port */
     enum shoal_status status = variables_make(message, &variables);
     if (status == SHOAL_OK)
-        status = agent_ranks_start(&agent->ranks, &start, exit_code);
+        status = launch_agent_ranks_start(&agent->ranks, &start, exit_code);
     launch_variables_release(&variables);
     return status;
 }
@@ -256,7 +256,7 @@ static enum shoal_status message_handle(struct agent *agent, struct launch_messa
     case LAUNCH_PROBE: return probe_handle(agent, message);
     case LAUNCH_START: return start_handle(agent, message);
     case LAUNCH_INPUT: return input_handle(agent, message);
-    case LAUNCH_SIGNAL: agent_ranks_signal(&agent->ranks, (int)message->value); break;
+    case LAUNCH_SIGNAL: launch_agent_ranks_signal(&agent->ranks, (int)message->value); break;
     case LAUNCH_END: end(agent, message->value); break;
     case LAUNCH_KILL: end(agent, 0); break;
     default: return base_error(SHOAL_ERR_FORMAT, "message %d is not for agents", message->type);
@@ -315,7 +315,7 @@ static enum shoal_status signal_readable(void *owner, short events)
     while (read(agent->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
         if (info.ssi_signo != SIGCHLD)
             end(agent, agent->grace_ms);
-    return agent_ranks_reap(&agent->ranks);
+    return SHOAL_OK;
 }
 
 /* ---- the loop ---- */
@@ -334,8 +334,9 @@ static enum shoal_status turn(struct agent *agent)
     if (agent->out_open && waiting > 0)
         TRY(launch_loop_add(
             loop, (struct launch_watch){STDOUT_FILENO, POLLOUT, channel_writable, agent}));
-    TRY(agent_ranks_watch(&agent->ranks, loop, waiting < OUT_BYTES_MAX));
+    TRY(launch_agent_ranks_watch(&agent->ranks, loop, waiting < OUT_BYTES_MAX));
     TRY(launch_loop_turn(loop, agent->phase == ENDING ? agent->kill_ns : BASE_NO_DEADLINE));
+    TRY(launch_agent_ranks_reap(&agent->ranks));
     advance(agent);
     return SHOAL_OK;
 }
@@ -371,7 +372,7 @@ static enum shoal_status serve(struct agent *agent)
     TRY(greet(agent));
     while (agent->phase != OVER)
         TRY(turn(agent));
-    TRY(agent_ranks_drain(&agent->ranks));
+    TRY(launch_agent_ranks_drain(&agent->ranks));
     TRY(launch_message_put(&agent->out, LAUNCH_DONE, 0, 0, NULL));
     return channel_flush(agent);
 }
@@ -413,7 +414,7 @@ static int agent_run(const sigset_t *signals)
         status = serve(&agent);
     if (status != SHOAL_OK)
         give_up();
-    agent_ranks_release(&agent.ranks);
+    launch_agent_ranks_release(&agent.ranks);
     launch_bytes_release(&agent.in);
     launch_bytes_release(&agent.out);
     launch_loop_release(&agent.loop);

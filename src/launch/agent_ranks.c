@@ -64,7 +64,7 @@ static enum shoal_status rank_drain(struct agent_rank *rank)
     return SHOAL_OK;
 }
 
-enum shoal_status agent_ranks_drain(struct agent_ranks *ranks)
+enum shoal_status launch_agent_ranks_drain(struct agent_ranks *ranks)
 {
     for (int i = 0; i < ranks->count; i++)
         TRY(rank_drain(&ranks->ranks[i]));
@@ -97,8 +97,8 @@ static enum shoal_status input_ready(void *owner, short events)
     return launch_message_put(ranks->reports, LAUNCH_INPUT_TAKEN, 0, (uint32_t)written, NULL);
 }
 
-enum shoal_status agent_ranks_watch(struct agent_ranks *ranks, struct launch_loop *loop,
-                                    bool read_output)
+enum shoal_status launch_agent_ranks_watch(struct agent_ranks *ranks, struct launch_loop *loop,
+                                           bool read_output)
 {
     for (int i = 0; i < ranks->count && read_output; i++) {
         struct agent_rank *rank = &ranks->ranks[i];
@@ -161,8 +161,8 @@ static uint64_t kernel_kills_read(void)
     return kills;
 }
 
-enum shoal_status agent_ranks_start(struct agent_ranks *ranks, const struct agent_start *start,
-                                    int *exit_code)
+enum shoal_status launch_agent_ranks_start(struct agent_ranks *ranks,
+                                           const struct agent_start *start, int *exit_code)
 {
     *exit_code = LAUNCH_EXIT_LAUNCH;
     ranks->kernel_kills = kernel_kills_read();
@@ -211,7 +211,7 @@ static enum shoal_status report_reaped(struct agent_ranks *ranks, bool by_signal
     return SHOAL_OK;
 }
 
-enum shoal_status agent_ranks_reap(struct agent_ranks *ranks)
+enum shoal_status launch_agent_ranks_reap(struct agent_ranks *ranks)
 {
     int wait_status = 0;
     pid_t pid;
@@ -228,7 +228,7 @@ enum shoal_status agent_ranks_reap(struct agent_ranks *ranks)
     return report_reaped(ranks, false);
 }
 
-void agent_ranks_signal(const struct agent_ranks *ranks, int signal_number)
+void launch_agent_ranks_signal(const struct agent_ranks *ranks, int signal_number)
 {
     bool from_terminals = signal_number == SIGINT || signal_number == SIGQUIT ||
                           signal_number == SIGHUP || signal_number == SIGTSTP ||
@@ -240,7 +240,7 @@ void agent_ranks_signal(const struct agent_ranks *ranks, int signal_number)
     }
 }
 
-void agent_ranks_release(struct agent_ranks *ranks)
+void launch_agent_ranks_release(struct agent_ranks *ranks)
 {
     for (int i = 0; i < ranks->count; i++)
         launch_process_close(&ranks->ranks[i].process);

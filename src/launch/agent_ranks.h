@@ -40,18 +40,18 @@ struct agent_start {
 
 /* Starts all ranks and reports them. When one can't be executed: SHOAL_ERR_SYSTEM and *exit_code;
  * those that run already are the caller's to end. */
-enum shoal_status agent_ranks_start(struct agent_ranks *ranks, const struct agent_start *start,
-                                    int *exit_code);
+enum shoal_status launch_agent_ranks_start(struct agent_ranks *ranks,
+                                           const struct agent_start *start, int *exit_code);
 /* Adds the ranks' pipes to the turn; outputs only with read_output. */
-enum shoal_status agent_ranks_watch(struct agent_ranks *ranks, struct launch_loop *loop,
-                                    bool read_output);
+enum shoal_status launch_agent_ranks_watch(struct agent_ranks *ranks, struct launch_loop *loop,
+                                           bool read_output);
 /* Gathers who has ended and reports it, with its output in front. */
-enum shoal_status agent_ranks_reap(struct agent_ranks *ranks);
+enum shoal_status launch_agent_ranks_reap(struct agent_ranks *ranks);
 /* Passes a signal on: to the process groups when it is one that terminals send, else to the ranks
  * alone, whose helpers may not expect it. */
-void agent_ranks_signal(const struct agent_ranks *ranks, int signal_number);
+void launch_agent_ranks_signal(const struct agent_ranks *ranks, int signal_number);
 /* Reads what is left in the pipes. */
-enum shoal_status agent_ranks_drain(struct agent_ranks *ranks);
-void agent_ranks_release(struct agent_ranks *ranks);
+enum shoal_status launch_agent_ranks_drain(struct agent_ranks *ranks);
+void launch_agent_ranks_release(struct agent_ranks *ranks);
 
 #endif

@@ -47,7 +47,7 @@ static void failure_set(struct job *job, int exit_code, bool final, const char *
     snprintf(failure->text, sizeof(failure->text), "%s", text);
 }
 
-void job_fail(struct job *job, int exit_code, const char *format, ...)
+void launch_job_fail(struct job *job, int exit_code, const char *format, ...)
 {
     char text[JOB_TEXT_BYTES];
     va_list arguments;
@@ -82,8 +82,8 @@ static enum shoal_status end_all(struct job *job)
     if (job->peers != NULL && job->failure.set)
         launch_peers_fail(job->peers, job->failure.exit_code, job->failure.text);
     if (running > 0 && job->failure.set)
-        TRY(job_note(job, "ending %d rank%s that still run%s: %s", running, running == 1 ? "" : "s",
-                     running == 1 ? "s" : "", job->failure.text));
+        TRY(launch_job_note(job, "ending %d rank%s that still run%s: %s", running,
+                            running == 1 ? "" : "s", running == 1 ? "s" : "", job->failure.text));
     for (int i = 0; i < job->connection_count; i++)
         TRY(connection_end(job, &job->connections[i]));
     return SHOAL_OK;
@@ -125,10 +125,10 @@ static enum shoal_status exited_handle(struct job *job, struct job_rank *rank,
     rank->exited = true;
     if (message->rank == 0)
         job->input_open = false;
-    TRY(job_report_exit(job, message->rank, wait_status));
+    TRY(launch_job_report_exit(job, message->rank, wait_status));
     if (launch_exit_code(wait_status) == 0)
         return SHOAL_OK;
-    job_describe_exit(job, message->rank, wait_status, cause, text, sizeof(text));
+    launch_job_describe_exit(job, message->rank, wait_status, cause, text, sizeof(text));
     failure_set(job, launch_exit_code(wait_status), WIFSIGNALED(wait_status), text);
     return SHOAL_OK;
 }
@@ -142,7 +142,7 @@ static enum shoal_status rank_message(struct job *job, const struct launch_conne
                           message->rank);
     if (message->type == LAUNCH_STARTED) {
         rank->pid = (pid_t)message->value;
-        return job_report_start(job, message->rank);
+        return launch_job_report_start(job, message->rank);
     }
     if (message->type == LAUNCH_EXITED)
         return exited_handle(job, rank, message);
@@ -167,7 +167,7 @@ static enum shoal_status refused_handle(struct job *job, struct launch_connectio
 {
     const char *text = "";
     TRY(launch_read_text(&message->payload, &text));
-    job_fail(job, (int)message->value, "host %s: %s", connection->host->name, text);
+    launch_job_fail(job, (int)message->value, "host %s: %s", connection->host->name, text);
     return SHOAL_OK;
 }
 
@@ -185,11 +185,11 @@ static enum shoal_status phase_message(struct job *job, struct launch_connection
     switch (message->type) {
     case LAUNCH_HELLO: return hello_handle(connection, message);
     case LAUNCH_SURVEYED:
-        TRY(job_survey_read(connection, message));
+        TRY(launch_job_survey_read(connection, message));
         connection->phase = LAUNCH_PHASE_SURVEYED;
         return SHOAL_OK;
     case LAUNCH_PROBED:
-        TRY(job_probe_read(job, connection, message));
+        TRY(launch_job_probe_read(job, connection, message));
         connection->phase = LAUNCH_PHASE_PROBED;
         return SHOAL_OK;
     case LAUNCH_REFUSED: return refused_handle(job, connection, message);
@@ -214,14 +214,15 @@ static enum shoal_status message_handle(void *user, struct launch_connection *co
     if (status == SHOAL_ERR_MEMORY)
         return status;
     if (status != SHOAL_OK)
-        job_fail(job, LAUNCH_EXIT_LAUNCH, "host %s: %s", connection->host->name, base_error_text());
+        launch_job_fail(job, LAUNCH_EXIT_LAUNCH, "host %s: %s", connection->host->name,
+                        base_error_text());
     return SHOAL_OK;
 }
 
 static enum shoal_status said_handle(void *user, struct launch_connection *connection,
                                      const char *line)
 {
-    return job_note(user, "host %s: %s", connection->host->name, line);
+    return launch_job_note(user, "host %s: %s", connection->host->name, line);
 }
 
 /* ---- input ---- */
@@ -264,7 +265,7 @@ static enum shoal_status peers_readable(void *owner, short events)
     switch (launch_peers_take(job->peers, &exit_code, text, sizeof(text))) {
     case LAUNCH_PEERS_READY: job->peers_ready = true; break;
     case LAUNCH_PEERS_FAILED:
-        job_fail(job, exit_code, "%s", text);
+        launch_job_fail(job, exit_code, "%s", text);
         job->peers_told = false;
         break;
     case LAUNCH_PEERS_OVER: job->peers_over = true; break;
@@ -320,13 +321,13 @@ static enum shoal_status end_signal(struct job *job, int signal_number)
     if (job->peers_told) /* only the others run still: stop waiting for them */
         job->peers_over = true;
     if (job->interrupts > 1) {
-        job_fail(job, 128 + signal_number, "ended by a second %s",
-                 launch_signal_name(signal_number));
+        launch_job_fail(job, 128 + signal_number, "ended by a second %s",
+                        launch_signal_name(signal_number));
         return kill_all(job);
     }
     if (job->phase < LAUNCH_PHASE_RUNNING) {
-        job_fail(job, 128 + signal_number, "ended by %s before the ranks ran",
-                 launch_signal_name(signal_number));
+        launch_job_fail(job, 128 + signal_number, "ended by %s before the ranks ran",
+                        launch_signal_name(signal_number));
         return end_all(job);
     }
     job->passed_signal = signal_number;
@@ -452,51 +453,54 @@ static void deadlines_look(struct job *job, int64_t now_ns)
     char late[512];
     bool starting = job->phase < LAUNCH_PHASE_RUNNING && job->peers_ready && !job->ending;
     if (starting && now_ns >= job->start_deadline_ns) {
-        job_describe_late(job, job->phase + 1, late, sizeof(late));
-        job_fail(job, LAUNCH_EXIT_LAUNCH,
-                 "no answer from host %s within %.1f s (--start-timeout); does its agent ask for a "
-                 "password, or is it unreachable?",
-                 late, (double)job->options->start_timeout_ms / 1e3);
+        launch_job_describe_late(job, job->phase + 1, late, sizeof(late));
+        launch_job_fail(
+            job, LAUNCH_EXIT_LAUNCH,
+            "no answer from host %s within %.1f s (--start-timeout); does its agent ask for a "
+            "password, or is it unreachable?",
+            late, (double)job->options->start_timeout_ms / 1e3);
     }
     if (now_ns >= job->deadline_ns) {
         job->deadline_ns = BASE_NO_DEADLINE;
-        job_fail(job, LAUNCH_EXIT_TIMEOUT, "the job did not end within %.1f s (--timeout)",
-                 (double)job->options->timeout_ms / 1e3);
+        launch_job_fail(job, LAUNCH_EXIT_TIMEOUT, "the job did not end within %.1f s (--timeout)",
+                        (double)job->options->timeout_ms / 1e3);
     }
 }
 
 /* A connection whose process has ended too early is lost, with its ranks. */
-static void connection_advance(struct job *job, struct launch_connection *connection,
-                               int64_t now_ns)
+static enum shoal_status connection_advance(struct job *job, struct launch_connection *connection,
+                                            int64_t now_ns)
 {
     char text[JOB_TEXT_BYTES];
     if (!connection->ended) {
         if (connection->process.out < 0 && connection->patience_ns == BASE_NO_DEADLINE)
             connection->patience_ns = base_deadline_ns(PATIENCE_MS);
-        if (now_ns >= connection->patience_ns) {
-            launch_connection_kill(connection, SIGKILL);
-            connection->patience_ns = base_deadline_ns(PATIENCE_MS);
-        }
-        return;
+        if (now_ns < connection->patience_ns)
+            return SHOAL_OK;
+        launch_connection_kill(connection, SIGKILL);
+        connection->patience_ns = base_deadline_ns(PATIENCE_MS);
+        return launch_job_note(job, "host %s: its agent did not end in time; killed",
+                               connection->host->name);
     }
     if (connection->phase == LAUNCH_PHASE_FINISHED)
-        return;
-    job_describe_lost(connection, text, sizeof(text));
-    job_fail(job, LAUNCH_EXIT_LAUNCH, "%s", text);
+        return SHOAL_OK;
+    launch_job_describe_lost(connection, text, sizeof(text));
+    launch_job_fail(job, LAUNCH_EXIT_LAUNCH, "%s", text);
     connection->phase = LAUNCH_PHASE_FINISHED;
     for (int i = 0; i < connection->host->rank_count; i++)
         job->ranks[connection->host->first_rank - job->first_rank + i].exited = true;
+    return SHOAL_OK;
 }
 
 static enum shoal_status advance(struct job *job)
 {
     int64_t now_ns = base_now_ns();
     for (int i = 0; i < job->connection_count; i++)
-        connection_advance(job, &job->connections[i], now_ns);
+        TRY(connection_advance(job, &job->connections[i], now_ns));
     deadlines_look(job, now_ns);
     if (job->out->closed)
-        job_fail(job, 128 + SIGPIPE, "nobody reads standard output any more");
-    TRY(job_start_advance(job));
+        launch_job_fail(job, 128 + SIGPIPE, "nobody reads standard output any more");
+    TRY(launch_job_start_advance(job));
     TRY(idle_flush(job, now_ns));
     bool settled = job->phase < LAUNCH_PHASE_RUNNING || now_ns >= job->settle_ns;
     return job->failure.set && settled ? end_all(job) : SHOAL_OK;
@@ -605,7 +609,7 @@ static enum shoal_status job_init(struct job *job, const sigset_t *signals)
     job->signal_fd = signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (job->signal_fd < 0)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "signalfd");
-    return job_start(job);
+    return launch_job_start(job);
 }
 
 static void job_release(struct job *job)
@@ -639,7 +643,7 @@ static enum shoal_status finish(struct job *job, int *exit_code)
         TRY(launch_stream_flush(&job->ranks[i].out));
         TRY(launch_stream_flush(&job->ranks[i].err));
     }
-    TRY(job_report_end(job, code));
+    TRY(launch_job_report_end(job, code));
     for (int i = 0; i < 2; i++)
         launch_sink_finish(&job->sinks[i], base_deadline_ns(FINISH_MS));
     *exit_code = code;

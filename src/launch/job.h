@@ -68,29 +68,31 @@ struct job {
 };
 
 /* start.c: opens the connections; then called whenever one has reached a phase. */
-enum shoal_status job_start(struct job *job);
-enum shoal_status job_start_advance(struct job *job);
-enum shoal_status job_survey_read(struct launch_connection *connection,
-                                  struct launch_message *message);
-enum shoal_status job_probe_read(struct job *job, struct launch_connection *connection,
-                                 struct launch_message *message);
+enum shoal_status launch_job_start(struct job *job);
+enum shoal_status launch_job_start_advance(struct job *job);
+enum shoal_status launch_job_survey_read(struct launch_connection *connection,
+                                         struct launch_message *message);
+enum shoal_status launch_job_probe_read(struct job *job, struct launch_connection *connection,
+                                        struct launch_message *message);
 
-/* report.c: lines and events, and the words for failures. All but job_say say nothing when the job
+/* report.c: lines and events, and the words for failures. A note says nothing when the job
  * is quiet. */
-enum shoal_status job_note(struct job *job, const char *format, ...)
+enum shoal_status launch_job_note(struct job *job, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-enum shoal_status job_report_start(struct job *job, int rank);
-enum shoal_status job_report_exit(struct job *job, int rank, int wait_status);
+enum shoal_status launch_job_report_start(struct job *job, int rank);
+enum shoal_status launch_job_report_exit(struct job *job, int rank, int wait_status);
 /* The last word, and the exit code. */
-enum shoal_status job_report_end(struct job *job, int exit_code);
-void job_describe_exit(const struct job *job, int rank, int wait_status, const char *cause,
-                       char *out, size_t capacity);
-void job_describe_lost(const struct launch_connection *connection, char *out, size_t capacity);
+enum shoal_status launch_job_report_end(struct job *job, int exit_code);
+void launch_job_describe_exit(const struct job *job, int rank, int wait_status, const char *cause,
+                              char *out, size_t capacity);
+void launch_job_describe_lost(const struct launch_connection *connection, char *out,
+                              size_t capacity);
 /* Names of the hosts whose agents have not reached `phase`. */
-void job_describe_late(const struct job *job, enum launch_phase phase, char *out, size_t capacity);
+void launch_job_describe_late(const struct job *job, enum launch_phase phase, char *out,
+                              size_t capacity);
 
 /* job.c: the first failure counts; a better cause may replace it while it settles. */
-void job_fail(struct job *job, int exit_code, const char *format, ...)
+void launch_job_fail(struct job *job, int exit_code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 #endif

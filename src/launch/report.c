@@ -14,7 +14,7 @@ static const struct launch_host *host_of(const struct job *job, int rank)
     return job->ranks[rank - job->first_rank].connection->host;
 }
 
-enum shoal_status job_note(struct job *job, const char *format, ...)
+enum shoal_status launch_job_note(struct job *job, const char *format, ...)
 {
     char text[JOB_TEXT_BYTES];
     va_list arguments;
@@ -43,7 +43,7 @@ static enum shoal_status put_event(struct job *job, const char *type, int rank, 
     return status;
 }
 
-enum shoal_status job_report_start(struct job *job, int rank)
+enum shoal_status launch_job_report_start(struct job *job, int rank)
 {
     char rest[64];
     if (job->options->form != LAUNCH_LINES_JSON)
@@ -52,7 +52,7 @@ enum shoal_status job_report_start(struct job *job, int rank)
     return put_event(job, "start", rank, rest);
 }
 
-enum shoal_status job_report_exit(struct job *job, int rank, int wait_status)
+enum shoal_status launch_job_report_exit(struct job *job, int rank, int wait_status)
 {
     char rest[96];
     if (job->options->form != LAUNCH_LINES_JSON)
@@ -81,7 +81,7 @@ static enum shoal_status put_end_event(struct job *job, int exit_code)
     return status;
 }
 
-enum shoal_status job_report_end(struct job *job, int exit_code)
+enum shoal_status launch_job_report_end(struct job *job, int exit_code)
 {
     if (job->options->form == LAUNCH_LINES_JSON)
         TRY(put_end_event(job, exit_code));
@@ -90,8 +90,8 @@ enum shoal_status job_report_end(struct job *job, int exit_code)
     return SHOAL_OK;
 }
 
-void job_describe_exit(const struct job *job, int rank, int wait_status, const char *cause,
-                       char *out, size_t capacity)
+void launch_job_describe_exit(const struct job *job, int rank, int wait_status, const char *cause,
+                              char *out, size_t capacity)
 {
     const struct job_rank *own = &job->ranks[rank - job->first_rank];
     char how[128], passed[96] = "";
@@ -113,7 +113,8 @@ static void describe_ranks(const struct launch_host *host, char *out, size_t cap
         snprintf(out, capacity, "ranks %d to %d", host->first_rank, last);
 }
 
-void job_describe_lost(const struct launch_connection *connection, char *out, size_t capacity)
+void launch_job_describe_lost(const struct launch_connection *connection, char *out,
+                              size_t capacity)
 {
     char how[128], command[512], ranks[64], hint[640] = "";
     int code = launch_exit_code(connection->wait_status);
@@ -133,7 +134,8 @@ void job_describe_lost(const struct launch_connection *connection, char *out, si
                  connection->last_words);
 }
 
-void job_describe_late(const struct job *job, enum launch_phase phase, char *out, size_t capacity)
+void launch_job_describe_late(const struct job *job, enum launch_phase phase, char *out,
+                              size_t capacity)
 {
     size_t length = 0;
     *out = '\0';

@@ -61,8 +61,8 @@ static enum shoal_status surveys_send(struct job *job)
     return status;
 }
 
-enum shoal_status job_survey_read(struct launch_connection *connection,
-                                  struct launch_message *message)
+enum shoal_status launch_job_survey_read(struct launch_connection *connection,
+                                         struct launch_message *message)
 {
     const char **texts = NULL;
     int count = 0;
@@ -117,8 +117,8 @@ static enum shoal_status store_unreachable(const struct job *job)
                       tried, boot_store_port(job->server));
 }
 
-enum shoal_status job_probe_read(struct job *job, struct launch_connection *connection,
-                                 struct launch_message *message)
+enum shoal_status launch_job_probe_read(struct job *job, struct launch_connection *connection,
+                                        struct launch_message *message)
 {
     uint32_t count = 0, index = 0;
     int first_store = -1;
@@ -156,10 +156,11 @@ static enum shoal_status master_choose(struct job *job)
         snprintf(job->master, sizeof(job->master), "%s", first->addresses.text[address]);
         return SHOAL_OK;
     }
-    job_fail(job, LAUNCH_EXIT_LAUNCH,
-             "host %s does not reach host %s, where rank 0 is: no address of it answers all hosts; "
-             "--interface names the network to use",
-             job->connections[late].host->name, first->host->name);
+    launch_job_fail(
+        job, LAUNCH_EXIT_LAUNCH,
+        "host %s does not reach host %s, where rank 0 is: no address of it answers all hosts; "
+        "--interface names the network to use",
+        job->connections[late].host->name, first->host->name);
     return SHOAL_OK;
 }
 
@@ -263,7 +264,7 @@ static enum shoal_status starts_send(struct job *job)
     return SHOAL_OK;
 }
 
-enum shoal_status job_start_advance(struct job *job)
+enum shoal_status launch_job_start_advance(struct job *job)
 {
     while (phase_reached(job) > job->phase && job->peers_ready && !job->failure.set) {
         job->phase++;
@@ -330,7 +331,7 @@ static enum shoal_status part_join(struct job *job)
                                                 job->start_deadline_ns, &job->peers);
 }
 
-enum shoal_status job_start(struct job *job)
+enum shoal_status launch_job_start(struct job *job)
 {
     const struct launch_options *options = job->options;
     char path[4096];
