@@ -20,7 +20,7 @@ struct sim_endpoint {
     const struct net_transport *transport;
     struct net_events events;
     struct net_sim_world *world;
-    struct sim_rank *self;
+    struct net_sim_rank *self;
     int rank;
     int event_count;
     bool *excluded; /* [size]; NULL: nobody */
@@ -33,28 +33,28 @@ static struct sim_endpoint *own(struct net_endpoint *endpoint)
 
 /* ---- ends ---- */
 
-static void report_lost(struct sim_endpoint *ep, const struct sim_link *link)
+static void report_lost(struct sim_endpoint *ep, const struct net_sim_link *link)
 {
     ep->event_count++;
     ep->events.lost(ep->events.user, link->peer, SHOAL_ERR_PEER_LOST, link->reason);
 }
 
-static void lose(struct sim_endpoint *ep, struct sim_link *link)
+static void lose(struct sim_endpoint *ep, struct net_sim_link *link)
 {
-    if (link->state != SIM_LINK_OPEN)
+    if (link->state != NET_SIM_LINK_OPEN)
         return;
-    link->state = SIM_LINK_LOST;
+    link->state = NET_SIM_LINK_LOST;
     net_frame_queue_drop(&link->queue);
     report_lost(ep, link);
 }
 
-static void leave(struct sim_endpoint *ep, struct sim_link *link)
+static void leave(struct sim_endpoint *ep, struct net_sim_link *link)
 {
     bool frames_left = link->queue.first != NULL;
 
-    if (link->state != SIM_LINK_OPEN)
+    if (link->state != NET_SIM_LINK_OPEN)
         return;
-    link->state = SIM_LINK_LEFT;
+    link->state = NET_SIM_LINK_LEFT;
     snprintf(link->reason, sizeof(link->reason), "rank %d closed its end in good order",
              link->peer);
     net_frame_queue_drop(&link->queue);
@@ -76,36 +76,36 @@ static void lost_at_once(struct sim_endpoint *ep, int peer, enum shoal_status wh
 static void send_frame(struct net_endpoint *endpoint, int peer, struct net_frame *frame)
 {
     struct sim_endpoint *ep = own(endpoint);
-    struct sim_link *link;
+    struct net_sim_link *link;
 
     BASE_ASSERT(peer >= 0 && peer < ep->world->options.size && peer != ep->rank);
     if (ep->excluded != NULL && ep->excluded[peer]) {
         lost_at_once(ep, peer, SHOAL_ERR_PEER_UNREACHABLE, "the rank has no address");
         return;
     }
-    if (sim_link_make(ep->world, ep->rank, peer, &link) != SHOAL_OK) {
+    if (net_sim_link_make(ep->world, ep->rank, peer, &link) != SHOAL_OK) {
         lost_at_once(ep, peer, SHOAL_ERR_PEER_UNREACHABLE, base_error_text());
         return;
     }
-    if (link->state != SIM_LINK_OPEN) {
+    if (link->state != NET_SIM_LINK_OPEN) {
         report_lost(ep, link);
         return;
     }
     net_frame_queue_push(&link->queue, frame);
     if (!ep->self->dead)
-        sim_link_activate(ep->world, ep->rank, link);
+        net_sim_link_activate(ep->world, ep->rank, link);
 }
 
 static void withdraw(struct net_endpoint *endpoint, int peer, struct net_frame *frame)
 {
     struct sim_endpoint *ep = own(endpoint);
-    struct sim_link *link = ep->self->links[peer];
+    struct net_sim_link *link = ep->self->links[peer];
 
     if (link != NULL && net_frame_queue_withdraw(&link->queue, frame) == SHOAL_ERR_MEMORY)
-        sim_break_link(ep->world, ep->rank, peer, "no memory to finish a frame");
+        net_sim_break_link(ep->world, ep->rank, peer, "no memory to finish a frame");
 }
 
-static void report_sent(struct sim_endpoint *ep, struct sim_link *link)
+static void report_sent(struct sim_endpoint *ep, struct net_sim_link *link)
 {
     struct net_frame *first;
 
@@ -122,8 +122,8 @@ static void report_sent(struct sim_endpoint *ep, struct sim_link *link)
 
 /* ---- receiving ---- */
 
-static void take_header(struct sim_endpoint *ep, struct sim_link *link,
-                        const struct sim_packet *packet)
+static void take_header(struct sim_endpoint *ep, struct net_sim_link *link,
+                        const struct net_sim_packet *packet)
 {
     link->header = packet->header;
     link->in_payload = link->header.payload_bytes > 0;
@@ -133,8 +133,8 @@ static void take_header(struct sim_endpoint *ep, struct sim_link *link,
         link->payload = ep->events.arriving(ep->events.user, link->peer, &link->header);
 }
 
-static void take_piece(struct sim_endpoint *ep, struct sim_link *link,
-                       const struct sim_packet *packet)
+static void take_piece(struct sim_endpoint *ep, struct net_sim_link *link,
+                       const struct net_sim_packet *packet)
 {
     ep->event_count++;
     if (packet->has_header)
@@ -152,16 +152,16 @@ static void take_piece(struct sim_endpoint *ep, struct sim_link *link,
     ep->events.received(ep->events.user, link->peer, &link->header, link->payload);
 }
 
-static void take_packet(struct sim_endpoint *ep, const struct sim_packet *packet)
+static void take_packet(struct sim_endpoint *ep, const struct net_sim_packet *packet)
 {
-    struct sim_link *link = ep->self->links[packet->from];
+    struct net_sim_link *link = ep->self->links[packet->from];
 
-    if (link->state != SIM_LINK_OPEN)
+    if (link->state != NET_SIM_LINK_OPEN)
         return;
     switch (packet->kind) {
-    case SIM_PIECE: take_piece(ep, link, packet); break;
-    case SIM_GOOD_BYE: leave(ep, link); break;
-    case SIM_BREAK:
+    case NET_SIM_PIECE: take_piece(ep, link, packet); break;
+    case NET_SIM_GOOD_BYE: leave(ep, link); break;
+    case NET_SIM_BREAK:
         snprintf(link->reason, sizeof(link->reason),
                  "rank %d closed the link in the middle of a frame", link->peer);
         lose(ep, link);
@@ -171,7 +171,7 @@ static void take_packet(struct sim_endpoint *ep, const struct sim_packet *packet
 
 static void divert(struct net_endpoint *endpoint, int peer)
 {
-    struct sim_link *link = own(endpoint)->self->links[peer];
+    struct net_sim_link *link = own(endpoint)->self->links[peer];
 
     if (link != NULL)
         link->payload = NULL;
@@ -180,19 +180,19 @@ static void divert(struct net_endpoint *endpoint, int peer)
 static int poll_endpoint(struct net_endpoint *endpoint)
 {
     struct sim_endpoint *ep = own(endpoint);
-    struct sim_rank *self = ep->self;
+    struct net_sim_rank *self = ep->self;
 
-    if (self->dead || sim_is_stopped(ep->world, self))
+    if (self->dead || net_sim_is_stopped(ep->world, self))
         return 0;
     ep->event_count = 0;
     while (self->sent_due != NULL) {
-        struct sim_link *link = self->sent_due;
+        struct net_sim_link *link = self->sent_due;
 
         self->sent_due = link->next_sent;
         report_sent(ep, link);
     }
     while (self->inbox_first != NULL) {
-        struct sim_packet *packet = self->inbox_first;
+        struct net_sim_packet *packet = self->inbox_first;
 
         self->inbox_first = packet->next;
         if (self->inbox_first == NULL)
@@ -201,7 +201,7 @@ static int poll_endpoint(struct net_endpoint *endpoint)
         base_free(packet);
     }
     while (self->end_due != NULL) {
-        struct sim_link *link = self->end_due;
+        struct net_sim_link *link = self->end_due;
 
         self->end_due = link->next_end;
         link->end_due = false;
@@ -220,7 +220,7 @@ static int descriptor(struct net_endpoint *endpoint)
 
 static bool arm(struct net_endpoint *endpoint)
 {
-    const struct sim_rank *self = own(endpoint)->self;
+    const struct net_sim_rank *self = own(endpoint)->self;
 
     return self->inbox_first == NULL && self->sent_due == NULL && self->end_due == NULL;
 }
@@ -279,36 +279,36 @@ static enum shoal_status set_peers(struct net_endpoint *endpoint,
 
 /* With time to linger, everything queued departs, one piece behind the other, as if a kernel had
  * it. Virtual time can't pass in here, so how long is all the same. */
-static bool flush_link(struct sim_endpoint *ep, struct sim_link *link)
+static bool flush_link(struct sim_endpoint *ep, struct net_sim_link *link)
 {
     int64_t at_ns = ep->world->now_ns;
 
-    while (sim_next_frame(link) != NULL) {
+    while (net_sim_next_frame(link) != NULL) {
         if (ep->self->out_free_ns > at_ns)
             at_ns = ep->self->out_free_ns;
-        if (!sim_depart(ep->world, ep->rank, link, at_ns))
+        if (!net_sim_depart(ep->world, ep->rank, link, at_ns))
             return false;
     }
     report_sent(ep, link);
     return true;
 }
 
-static void close_link(struct sim_endpoint *ep, struct sim_link *link, bool linger)
+static void close_link(struct sim_endpoint *ep, struct net_sim_link *link, bool linger)
 {
     bool whole;
 
-    if (link->state == SIM_LINK_OPEN) {
+    if (link->state == NET_SIM_LINK_OPEN) {
         const struct net_frame *next;
 
         if (linger)
             (void)flush_link(ep, link);
-        next = sim_next_frame(link);
+        next = net_sim_next_frame(link);
         whole = next == NULL || next->done_bytes == 0;
         link->said_good_bye =
-            sim_send_mark(ep->world, ep->rank, link, whole ? SIM_GOOD_BYE : SIM_BREAK);
+            net_sim_send_mark(ep->world, ep->rank, link, whole ? NET_SIM_GOOD_BYE : NET_SIM_BREAK);
         if (!link->said_good_bye)
-            sim_break_link(ep->world, ep->rank, link->peer, "the simulation is out of memory");
-        link->state = SIM_LINK_LEFT;
+            net_sim_break_link(ep->world, ep->rank, link->peer, "the simulation is out of memory");
+        link->state = NET_SIM_LINK_LEFT;
     }
     net_frame_queue_drop(&link->queue);
 }
@@ -316,7 +316,7 @@ static void close_link(struct sim_endpoint *ep, struct sim_link *link, bool ling
 static void close_endpoint(struct net_endpoint *endpoint, int64_t linger_ms)
 {
     struct sim_endpoint *ep = own(endpoint);
-    struct sim_rank *self = ep->self;
+    struct net_sim_rank *self = ep->self;
 
     for (int i = 0; i < ep->world->options.size; i++) {
         if (self->links[i] != NULL && !self->dead)

@@ -52,19 +52,19 @@ static int64_t draw_latency(struct net_sim_world *world)
 
 /* ---- events ---- */
 
-static bool is_before(const struct sim_event *a, const struct sim_event *b)
+static bool is_before(const struct net_sim_event *a, const struct net_sim_event *b)
 {
     return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->order < b->order;
 }
 
-/* Room for one more event, and beyond it always for a SIM_PORT and a SIM_SENT of each rank, which
- * are planned without asking. Other events that are planned without asking take the place of the
- * one that is happening. */
+/* Room for one more event, and beyond it always for a NET_SIM_PORT and a NET_SIM_SENT of each rank,
+ * which are planned without asking. Other events that are planned without asking take the place of
+ * the one that is happening. */
 static enum shoal_status reserve_event(struct net_sim_world *world)
 {
     size_t needed = world->event_count + 1 + 2 * (size_t)world->options.size;
     size_t room = world->event_room > 0 ? world->event_room : 64;
-    struct sim_event *events;
+    struct net_sim_event *events;
 
     if (needed <= world->event_room)
         return SHOAL_OK;
@@ -80,7 +80,7 @@ static enum shoal_status reserve_event(struct net_sim_world *world)
 }
 
 /* Room was reserved. */
-static void plan(struct net_sim_world *world, struct sim_event event)
+static void plan(struct net_sim_world *world, struct net_sim_event event)
 {
     size_t at = world->event_count++;
 
@@ -91,9 +91,9 @@ static void plan(struct net_sim_world *world, struct sim_event event)
     world->events[at] = event;
 }
 
-static struct sim_event take_earliest(struct net_sim_world *world)
+static struct net_sim_event take_earliest(struct net_sim_world *world)
 {
-    struct sim_event earliest = world->events[0], moved = world->events[--world->event_count];
+    struct net_sim_event earliest = world->events[0], moved = world->events[--world->event_count];
     size_t at = 0, child;
 
     for (; (child = 2 * at + 1) < world->event_count; at = child) {
@@ -110,7 +110,7 @@ static struct sim_event take_earliest(struct net_sim_world *world)
 }
 
 /* For what the driver orders: without memory it does not happen, and that is said. */
-static void plan_order(struct net_sim_world *world, struct sim_event event)
+static void plan_order(struct net_sim_world *world, struct net_sim_event event)
 {
     if (event.at_ns < world->now_ns)
         event.at_ns = world->now_ns;
@@ -122,11 +122,11 @@ static void plan_order(struct net_sim_world *world, struct sim_event event)
 
 /* ---- links ---- */
 
-enum shoal_status sim_link_make(struct net_sim_world *world, int rank, int peer,
-                                struct sim_link **out)
+enum shoal_status net_sim_link_make(struct net_sim_world *world, int rank, int peer,
+                                    struct net_sim_link **out)
 {
-    struct sim_link **mine = &world->ranks[rank].links[peer];
-    struct sim_link **theirs = &world->ranks[peer].links[rank];
+    struct net_sim_link **mine = &world->ranks[rank].links[peer];
+    struct net_sim_link **theirs = &world->ranks[peer].links[rank];
 
     if (*mine == NULL) {
         TRY(BASE_NEW(mine, "a simulated link"));
@@ -140,7 +140,7 @@ enum shoal_status sim_link_make(struct net_sim_world *world, int rank, int peer,
     return SHOAL_OK;
 }
 
-struct net_frame *sim_next_frame(const struct sim_link *link)
+struct net_frame *net_sim_next_frame(const struct net_sim_link *link)
 {
     struct net_frame *frame = link->queue.first;
 
@@ -149,27 +149,27 @@ struct net_frame *sim_next_frame(const struct sim_link *link)
     return frame;
 }
 
-bool sim_is_stopped(const struct net_sim_world *world, const struct sim_rank *rank)
+bool net_sim_is_stopped(const struct net_sim_world *world, const struct net_sim_rank *rank)
 {
     return world->now_ns < rank->stopped_until_ns;
 }
 
 static void plan_port(struct net_sim_world *world, int rank)
 {
-    struct sim_rank *self = &world->ranks[rank];
+    struct net_sim_rank *self = &world->ranks[rank];
 
     if (self->port_planned || self->active_first == NULL)
         return;
     self->port_planned = true;
-    plan(world, (struct sim_event){.at_ns = self->out_free_ns > world->now_ns ? self->out_free_ns
-                                                                              : world->now_ns,
-                                   .kind = SIM_PORT,
-                                   .rank = rank});
+    plan(world, (struct net_sim_event){
+                    .at_ns = self->out_free_ns > world->now_ns ? self->out_free_ns : world->now_ns,
+                    .kind = NET_SIM_PORT,
+                    .rank = rank});
 }
 
-void sim_link_activate(struct net_sim_world *world, int rank, struct sim_link *link)
+void net_sim_link_activate(struct net_sim_world *world, int rank, struct net_sim_link *link)
 {
-    struct sim_rank *self = &world->ranks[rank];
+    struct net_sim_rank *self = &world->ranks[rank];
 
     if (!link->active) {
         link->active = true;
@@ -183,9 +183,9 @@ void sim_link_activate(struct net_sim_world *world, int rank, struct sim_link *l
     plan_port(world, rank);
 }
 
-static void note_end(struct sim_rank *rank, struct sim_link *link, const char *reason)
+static void note_end(struct net_sim_rank *rank, struct net_sim_link *link, const char *reason)
 {
-    if (link == NULL || link->end_due || link->state != SIM_LINK_OPEN)
+    if (link == NULL || link->end_due || link->state != NET_SIM_LINK_OPEN)
         return;
     snprintf(link->reason, sizeof(link->reason), "%s", reason);
     link->end_due = true;
@@ -193,7 +193,7 @@ static void note_end(struct sim_rank *rank, struct sim_link *link, const char *r
     rank->end_due = link;
 }
 
-void sim_break_link(struct net_sim_world *world, int rank, int peer, const char *reason)
+void net_sim_break_link(struct net_sim_world *world, int rank, int peer, const char *reason)
 {
     note_end(&world->ranks[rank], world->ranks[rank].links[peer], reason);
     note_end(&world->ranks[peer], world->ranks[peer].links[rank], reason);
@@ -203,9 +203,9 @@ void sim_break_link(struct net_sim_world *world, int rank, int peer, const char 
 
 /* With room for its events, of which there is one at a time. */
 static enum shoal_status make_packet(struct net_sim_world *world, int from, int to,
-                                     uint64_t data_bytes, struct sim_packet **out)
+                                     uint64_t data_bytes, struct net_sim_packet **out)
 {
-    struct sim_packet *packet;
+    struct net_sim_packet *packet;
 
     TRY(reserve_event(world));
     TRY(base_alloc(sizeof(*packet) + data_bytes, "a simulated packet", (void **)&packet));
@@ -215,19 +215,19 @@ static enum shoal_status make_packet(struct net_sim_world *world, int from, int 
     return SHOAL_OK;
 }
 
-static void launch(struct net_sim_world *world, struct sim_link *link, struct sim_packet *packet,
-                   int64_t at_ns)
+static void launch(struct net_sim_world *world, struct net_sim_link *link,
+                   struct net_sim_packet *packet, int64_t at_ns)
 {
     int64_t arrival_ns = at_ns + draw_latency(world);
 
     if (arrival_ns < link->last_arrival_ns)
         arrival_ns = link->last_arrival_ns;
     link->last_arrival_ns = arrival_ns;
-    plan(world, (struct sim_event){.at_ns = arrival_ns,
-                                   .kind = SIM_ARRIVE,
-                                   .rank = packet->to,
-                                   .peer = packet->from,
-                                   .packet = packet});
+    plan(world, (struct net_sim_event){.at_ns = arrival_ns,
+                                       .kind = NET_SIM_ARRIVE,
+                                       .rank = packet->to,
+                                       .peer = packet->from,
+                                       .packet = packet});
 }
 
 static int64_t port_time(const struct net_sim_world *world, uint64_t bytes)
@@ -247,18 +247,18 @@ static uint64_t draw_piece(struct net_sim_world *world, uint64_t missing)
     return piece < missing ? piece : missing;
 }
 
-bool sim_depart(struct net_sim_world *world, int rank, struct sim_link *link, int64_t at_ns)
+bool net_sim_depart(struct net_sim_world *world, int rank, struct net_sim_link *link, int64_t at_ns)
 {
-    struct sim_rank *self = &world->ranks[rank];
-    struct net_frame *frame = sim_next_frame(link);
+    struct net_sim_rank *self = &world->ranks[rank];
+    struct net_frame *frame = net_sim_next_frame(link);
     bool first = frame->done_bytes == 0, has_data = frame->payload != NULL;
     uint64_t offset = first ? 0 : frame->done_bytes - NET_HEADER_BYTES;
     uint64_t bytes = draw_piece(world, frame->header.payload_bytes - offset);
-    struct sim_packet *packet;
+    struct net_sim_packet *packet;
 
     if (make_packet(world, rank, link->peer, has_data ? bytes : 0, &packet) != SHOAL_OK)
         return false;
-    packet->kind = SIM_PIECE;
+    packet->kind = NET_SIM_PIECE;
     packet->has_header = first;
     packet->header = frame->header;
     packet->payload_bytes = bytes;
@@ -274,11 +274,11 @@ bool sim_depart(struct net_sim_world *world, int rank, struct sim_link *link, in
     return true;
 }
 
-bool sim_send_mark(struct net_sim_world *world, int rank, struct sim_link *link,
-                   enum sim_packet_kind kind)
+bool net_sim_send_mark(struct net_sim_world *world, int rank, struct net_sim_link *link,
+                       enum net_sim_packet_kind kind)
 {
-    struct sim_rank *self = &world->ranks[rank];
-    struct sim_packet *packet;
+    struct net_sim_rank *self = &world->ranks[rank];
+    struct net_sim_packet *packet;
 
     if (make_packet(world, rank, link->peer, 0, &packet) != SHOAL_OK)
         return false;
@@ -290,7 +290,7 @@ bool sim_send_mark(struct net_sim_world *world, int rank, struct sim_link *link,
 
 static bool is_cut(const struct net_sim_world *world, int a, int b)
 {
-    for (const struct sim_cut *cut = world->cuts; cut != NULL; cut = cut->next) {
+    for (const struct net_sim_cut *cut = world->cuts; cut != NULL; cut = cut->next) {
         if (world->now_ns >= cut->at_ns &&
             ((cut->a == a && cut->b == b) || (cut->a == b && cut->b == a)))
             return true;
@@ -302,20 +302,20 @@ static bool is_cut(const struct net_sim_world *world, int a, int b)
 
 static int seen_by(const struct net_sim_world *world, int rank)
 {
-    const struct sim_rank *self = &world->ranks[rank];
+    const struct net_sim_rank *self = &world->ranks[rank];
 
-    return self->endpoint == NULL || self->dead || sim_is_stopped(world, self) ? -1 : rank;
+    return self->endpoint == NULL || self->dead || net_sim_is_stopped(world, self) ? -1 : rank;
 }
 
 static int serve_port(struct net_sim_world *world, int rank)
 {
-    struct sim_rank *self = &world->ranks[rank];
-    struct sim_link *link = self->active_first;
+    struct net_sim_rank *self = &world->ranks[rank];
+    struct net_sim_link *link = self->active_first;
 
     self->port_planned = false;
     if (self->dead || link == NULL)
         return -1;
-    if (sim_is_stopped(world, self)) {
+    if (net_sim_is_stopped(world, self)) {
         self->out_free_ns = self->stopped_until_ns;
         plan_port(world, rank);
         return -1;
@@ -324,19 +324,19 @@ static int serve_port(struct net_sim_world *world, int rank)
     if (self->active_first == NULL)
         self->active_last = NULL;
     link->active = false;
-    if (sim_next_frame(link) != NULL) {
-        if (!sim_depart(world, rank, link, world->now_ns)) {
-            sim_break_link(world, rank, link->peer, "the simulation is out of memory");
+    if (net_sim_next_frame(link) != NULL) {
+        if (!net_sim_depart(world, rank, link, world->now_ns)) {
+            net_sim_break_link(world, rank, link->peer, "the simulation is out of memory");
             return seen_by(world, rank);
         }
         if (link->queue.first->done_bytes == net_frame_bytes(link->queue.first))
-            plan(world, (struct sim_event){.at_ns = self->out_free_ns,
-                                           .kind = SIM_SENT,
-                                           .rank = rank,
-                                           .peer = link->peer});
+            plan(world, (struct net_sim_event){.at_ns = self->out_free_ns,
+                                               .kind = NET_SIM_SENT,
+                                               .rank = rank,
+                                               .peer = link->peer});
     }
-    if (sim_next_frame(link) != NULL)
-        sim_link_activate(world, rank, link);
+    if (net_sim_next_frame(link) != NULL)
+        net_sim_link_activate(world, rank, link);
     else
         plan_port(world, rank);
     return -1;
@@ -344,8 +344,8 @@ static int serve_port(struct net_sim_world *world, int rank)
 
 static int note_sent(struct net_sim_world *world, int rank, int peer)
 {
-    struct sim_rank *self = &world->ranks[rank];
-    struct sim_link *link = self->links[peer];
+    struct net_sim_rank *self = &world->ranks[rank];
+    struct net_sim_link *link = self->links[peer];
 
     if (self->dead || link->sent_due)
         return -1;
@@ -356,7 +356,7 @@ static int note_sent(struct net_sim_world *world, int rank, int peer)
 }
 
 /* A piece for a rank that closed before there was a link: like a port where nobody listens. */
-static int bounce(struct net_sim_world *world, struct sim_packet *packet)
+static int bounce(struct net_sim_world *world, struct net_sim_packet *packet)
 {
     int from = packet->from, to = packet->to;
     bool knows = world->ranks[to].links[from]->said_good_bye;
@@ -368,9 +368,9 @@ static int bounce(struct net_sim_world *world, struct sim_packet *packet)
     return seen_by(world, from);
 }
 
-static int arrive(struct net_sim_world *world, struct sim_event event)
+static int arrive(struct net_sim_world *world, struct net_sim_event event)
 {
-    struct sim_rank *self = &world->ranks[event.rank];
+    struct net_sim_rank *self = &world->ranks[event.rank];
 
     if (self->dead || is_cut(world, event.rank, event.peer)) {
         base_free(event.packet);
@@ -382,14 +382,14 @@ static int arrive(struct net_sim_world *world, struct sim_event event)
         self->in_free_ns = world->now_ns;
     self->in_free_ns += event.packet->port_ns;
     event.at_ns = self->in_free_ns;
-    event.kind = SIM_DELIVER;
+    event.kind = NET_SIM_DELIVER;
     plan(world, event);
     return -1;
 }
 
-static int deliver(struct net_sim_world *world, int rank, struct sim_packet *packet)
+static int deliver(struct net_sim_world *world, int rank, struct net_sim_packet *packet)
 {
-    struct sim_rank *self = &world->ranks[rank];
+    struct net_sim_rank *self = &world->ranks[rank];
 
     if (self->dead || self->closed) {
         base_free(packet);
@@ -404,10 +404,10 @@ static int deliver(struct net_sim_world *world, int rank, struct sim_packet *pac
     return seen_by(world, rank);
 }
 
-static void empty_inbox(struct sim_rank *rank)
+static void empty_inbox(struct net_sim_rank *rank)
 {
     while (rank->inbox_first != NULL) {
-        struct sim_packet *packet = rank->inbox_first;
+        struct net_sim_packet *packet = rank->inbox_first;
 
         rank->inbox_first = packet->next;
         base_free(packet);
@@ -417,7 +417,7 @@ static void empty_inbox(struct sim_rank *rank)
 
 static int die(struct net_sim_world *world, int rank)
 {
-    struct sim_rank *self = &world->ranks[rank];
+    struct net_sim_rank *self = &world->ranks[rank];
 
     if (self->dead)
         return -1;
@@ -427,20 +427,20 @@ static int die(struct net_sim_world *world, int rank)
         if (self->links[i] != NULL)
             net_frame_queue_drop(&self->links[i]->queue);
     }
-    /* In the place that SIM_KILL has just left. */
-    plan(world, (struct sim_event){.at_ns = world->now_ns + draw_latency(world),
-                                   .kind = SIM_NEWS,
-                                   .rank = rank,
-                                   .peer = 0});
+    /* In the place that NET_SIM_KILL has just left. */
+    plan(world, (struct net_sim_event){.at_ns = world->now_ns + draw_latency(world),
+                                       .kind = NET_SIM_NEWS,
+                                       .rank = rank,
+                                       .peer = 0});
     return -1;
 }
 
 /* The news goes from peer to peer at the same moment; what is still on its way from the dead rank
  * is lost. */
-static int spread_news(struct net_sim_world *world, struct sim_event event)
+static int spread_news(struct net_sim_world *world, struct net_sim_event event)
 {
     int peer = event.peer, dead = event.rank;
-    struct sim_link *link;
+    struct net_sim_link *link;
     char reason[64];
 
     if (peer >= world->options.size)
@@ -451,7 +451,7 @@ static int spread_news(struct net_sim_world *world, struct sim_event event)
         plan(world, event);
         return -1;
     }
-    if (sim_link_make(world, peer, dead, &link) != SHOAL_OK) {
+    if (net_sim_link_make(world, peer, dead, &link) != SHOAL_OK) {
         event.at_ns += NEWS_AGAIN_NS;
         plan(world, event);
         return -1;
@@ -463,25 +463,25 @@ static int spread_news(struct net_sim_world *world, struct sim_event event)
     return seen_by(world, peer);
 }
 
-static int happen(struct net_sim_world *world, struct sim_event event)
+static int happen(struct net_sim_world *world, struct net_sim_event event)
 {
-    struct sim_rank *self = &world->ranks[event.rank];
+    struct net_sim_rank *self = &world->ranks[event.rank];
 
     switch (event.kind) {
-    case SIM_PORT: return serve_port(world, event.rank);
-    case SIM_SENT: return note_sent(world, event.rank, event.peer);
-    case SIM_ARRIVE: return arrive(world, event);
-    case SIM_DELIVER: return deliver(world, event.rank, event.packet);
-    case SIM_KILL: return die(world, event.rank);
-    case SIM_NEWS: return spread_news(world, event);
-    case SIM_STOP:
+    case NET_SIM_PORT: return serve_port(world, event.rank);
+    case NET_SIM_SENT: return note_sent(world, event.rank, event.peer);
+    case NET_SIM_ARRIVE: return arrive(world, event);
+    case NET_SIM_DELIVER: return deliver(world, event.rank, event.packet);
+    case NET_SIM_KILL: return die(world, event.rank);
+    case NET_SIM_NEWS: return spread_news(world, event);
+    case NET_SIM_STOP:
         if (self->stopped_until_ns < event.until_ns)
             self->stopped_until_ns = event.until_ns;
         event.at_ns = event.until_ns;
-        event.kind = SIM_RESUME;
+        event.kind = NET_SIM_RESUME;
         plan(world, event);
         return -1;
-    case SIM_RESUME: return seen_by(world, event.rank);
+    case NET_SIM_RESUME: return seen_by(world, event.rank);
     }
     return -1;
 }
@@ -515,7 +515,7 @@ enum shoal_status net_sim_world_create(const struct net_sim_options *options,
     return SHOAL_OK;
 }
 
-static void free_rank(struct sim_rank *rank, int size)
+static void free_rank(struct net_sim_rank *rank, int size)
 {
     empty_inbox(rank);
     for (int i = 0; rank->links != NULL && i < size; i++) {
@@ -537,7 +537,7 @@ void net_sim_world_free(struct net_sim_world *world)
         free_rank(&world->ranks[i], world->options.size);
     base_free(world->ranks);
     while (world->cuts != NULL) {
-        struct sim_cut *cut = world->cuts;
+        struct net_sim_cut *cut = world->cuts;
 
         world->cuts = cut->next;
         base_free(cut);
@@ -553,7 +553,7 @@ int64_t net_sim_now_ns(const struct net_sim_world *world)
 int net_sim_step(struct net_sim_world *world, int64_t until_ns)
 {
     while (world->event_count > 0 && world->events[0].at_ns <= until_ns) {
-        struct sim_event event = take_earliest(world);
+        struct net_sim_event event = take_earliest(world);
         int rank;
 
         world->now_ns = event.at_ns;
@@ -568,24 +568,24 @@ int net_sim_step(struct net_sim_world *world, int64_t until_ns)
 
 void net_sim_kill(struct net_sim_world *world, int rank, int64_t at_ns)
 {
-    plan_order(world, (struct sim_event){.at_ns = at_ns, .kind = SIM_KILL, .rank = rank});
+    plan_order(world, (struct net_sim_event){.at_ns = at_ns, .kind = NET_SIM_KILL, .rank = rank});
 }
 
 void net_sim_stop(struct net_sim_world *world, int rank, int64_t from_ns, int64_t to_ns)
 {
-    plan_order(world, (struct sim_event){
-                          .at_ns = from_ns, .kind = SIM_STOP, .rank = rank, .until_ns = to_ns});
+    plan_order(world, (struct net_sim_event){
+                          .at_ns = from_ns, .kind = NET_SIM_STOP, .rank = rank, .until_ns = to_ns});
 }
 
 void net_sim_cut(struct net_sim_world *world, int rank_a, int rank_b, int64_t at_ns)
 {
-    struct sim_cut *cut;
+    struct net_sim_cut *cut;
 
     if (BASE_NEW(&cut, "a simulated cut") != SHOAL_OK) {
         base_log(BASE_LOG_ERROR, "simulation: %s", base_error_text());
         return;
     }
-    *cut = (struct sim_cut){.a = rank_a, .b = rank_b, .at_ns = at_ns, .next = world->cuts};
+    *cut = (struct net_sim_cut){.a = rank_a, .b = rank_b, .at_ns = at_ns, .next = world->cuts};
     world->cuts = cut;
 }
 

@@ -21,53 +21,53 @@
 #include "net/frame_queue.h"
 #include "net/sim.h"
 
-enum sim_event_kind {
-    SIM_PORT,    /* rank's port is free for the next piece */
-    SIM_SENT,    /* rank's last piece to peer has left */
-    SIM_ARRIVE,  /* the packet's first byte is at its receiver's port */
-    SIM_DELIVER, /* the packet is in */
-    SIM_KILL,    /* rank dies */
-    SIM_NEWS,    /* of rank's death reaches peer */
-    SIM_STOP,    /* rank stops until the time in `until_ns` */
-    SIM_RESUME
+enum net_sim_event_kind {
+    NET_SIM_PORT,    /* rank's port is free for the next piece */
+    NET_SIM_SENT,    /* rank's last piece to peer has left */
+    NET_SIM_ARRIVE,  /* the packet's first byte is at its receiver's port */
+    NET_SIM_DELIVER, /* the packet is in */
+    NET_SIM_KILL,    /* rank dies */
+    NET_SIM_NEWS,    /* of rank's death reaches peer */
+    NET_SIM_STOP,    /* rank stops until the time in `until_ns` */
+    NET_SIM_RESUME
 };
 
-enum sim_packet_kind { SIM_PIECE, SIM_GOOD_BYE, SIM_BREAK };
+enum net_sim_packet_kind { NET_SIM_PIECE, NET_SIM_GOOD_BYE, NET_SIM_BREAK };
 
-struct sim_packet {
-    enum sim_packet_kind kind;
+struct net_sim_packet {
+    enum net_sim_packet_kind kind;
     int from, to;
     int64_t port_ns; /* how long it takes to pass a port */
     bool has_header;
     struct net_header header;
     uint64_t payload_bytes;
     bool has_data; /* false: the sender gave no payload, only its length */
-    struct sim_packet *next;
+    struct net_sim_packet *next;
     unsigned char data[];
 };
 
-struct sim_event {
+struct net_sim_event {
     int64_t at_ns;
     uint64_t order;
-    enum sim_event_kind kind;
+    enum net_sim_event_kind kind;
     int rank, peer;
     int64_t until_ns;
-    struct sim_packet *packet;
+    struct net_sim_packet *packet;
 };
 
-enum sim_link_state { SIM_LINK_OPEN = 0, SIM_LINK_LEFT, SIM_LINK_LOST };
+enum net_sim_link_state { NET_SIM_LINK_OPEN = 0, NET_SIM_LINK_LEFT, NET_SIM_LINK_LOST };
 
 /* What a rank knows of one peer. */
-struct sim_link {
+struct net_sim_link {
     int peer;
-    enum sim_link_state state;
+    enum net_sim_link_state state;
     /* outward */
     struct net_frame_queue queue;
     int64_t last_arrival_ns;
     bool active; /* in the port's round */
-    struct sim_link *next_active;
+    struct net_sim_link *next_active;
     bool sent_due;
-    struct sim_link *next_sent;
+    struct net_sim_link *next_sent;
     bool said_good_bye;
     /* inward */
     bool in_payload;
@@ -76,27 +76,27 @@ struct sim_link {
     uint64_t payload_done;
     /* the end, to be reported */
     bool end_due;
-    struct sim_link *next_end;
+    struct net_sim_link *next_end;
     char reason[96];
 };
 
-struct sim_rank {
+struct net_sim_rank {
     struct net_endpoint *endpoint; /* NULL: not open, or closed */
     bool closed, dead;
     int64_t stopped_until_ns;
-    struct sim_link **links; /* [size], made when first needed */
-    struct sim_link *active_first, *active_last;
+    struct net_sim_link **links; /* [size], made when first needed */
+    struct net_sim_link *active_first, *active_last;
     bool port_planned;
     int64_t out_free_ns, in_free_ns;
-    struct sim_packet *inbox_first, *inbox_last;
-    struct sim_link *sent_due, *end_due;
+    struct net_sim_packet *inbox_first, *inbox_last;
+    struct net_sim_link *sent_due, *end_due;
     uint64_t frames, bytes;
 };
 
-struct sim_cut {
+struct net_sim_cut {
     int a, b;
     int64_t at_ns;
-    struct sim_cut *next;
+    struct net_sim_cut *next;
 };
 
 struct net_sim_world {
@@ -104,26 +104,27 @@ struct net_sim_world {
     int64_t now_ns;
     uint64_t random[4];
     uint64_t next_order;
-    struct sim_event *events; /* a heap: earliest first */
+    struct net_sim_event *events; /* a heap: earliest first */
     size_t event_count, event_room;
-    struct sim_rank *ranks;
-    struct sim_cut *cuts;
+    struct net_sim_rank *ranks;
+    struct net_sim_cut *cuts;
 };
 
 /* The link and its opposite, made together if they are new. SHOAL_ERR_MEMORY. */
-enum shoal_status sim_link_make(struct net_sim_world *world, int rank, int peer,
-                                struct sim_link **out);
+enum shoal_status net_sim_link_make(struct net_sim_world *world, int rank, int peer,
+                                    struct net_sim_link **out);
 /* Puts the link in its port's round and plans the port. */
-void sim_link_activate(struct net_sim_world *world, int rank, struct sim_link *link);
+void net_sim_link_activate(struct net_sim_world *world, int rank, struct net_sim_link *link);
 /* Lets one piece of the link's next unsent frame depart at at_ns. False: no memory. */
-bool sim_depart(struct net_sim_world *world, int rank, struct sim_link *link, int64_t at_ns);
+bool net_sim_depart(struct net_sim_world *world, int rank, struct net_sim_link *link,
+                    int64_t at_ns);
 /* Sends a mark behind everything that departed to the peer. False: no memory. */
-bool sim_send_mark(struct net_sim_world *world, int rank, struct sim_link *link,
-                   enum sim_packet_kind kind);
+bool net_sim_send_mark(struct net_sim_world *world, int rank, struct net_sim_link *link,
+                       enum net_sim_packet_kind kind);
 /* Both ends of the pair will hear that the link broke; nothing more flows. */
-void sim_break_link(struct net_sim_world *world, int rank, int peer, const char *reason);
+void net_sim_break_link(struct net_sim_world *world, int rank, int peer, const char *reason);
 /* The link's first frame that has not departed wholly, NULL if none. */
-struct net_frame *sim_next_frame(const struct sim_link *link);
-bool sim_is_stopped(const struct net_sim_world *world, const struct sim_rank *rank);
+struct net_frame *net_sim_next_frame(const struct net_sim_link *link);
+bool net_sim_is_stopped(const struct net_sim_world *world, const struct net_sim_rank *rank);
 
 #endif

@@ -21,6 +21,7 @@
 #include "base/options.h"
 #include "base/status.h"
 #include "net/proof.h"
+#include "net/tcp_address.h"
 #include "support/net_conformance.h"
 
 /* What fill() writes over the suite's options; a test that changes something changes it back. */
@@ -436,6 +437,39 @@ static void broken_address(void **state)
     suite_close(&suite);
 }
 
+/* Whatever a peer's published bytes are, they are understood or refused, never believed. */
+static void any_bytes_as_address(void **state)
+{
+    struct net_tcp_candidate candidates[NET_TCP_CANDIDATES_MAX];
+    unsigned char bytes[NET_ADDRESS_BYTES];
+    uint64_t random = 7;
+
+    (void)state;
+    for (int round = 0; round < 2000; round++) {
+        size_t length = (size_t)(random >> 33) % 120;
+        unsigned char *exact = malloc(length > 0 ? length : 1);
+        int count = -1;
+
+        for (size_t i = 0; i < length; i++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            exact[i] = (unsigned char)(random >> 56);
+        }
+        if (length > 1 && round % 4 != 0) {
+            exact[0] = 1;
+            exact[1] %= round % 4 == 1 ? 3 : 40;
+        }
+        if (net_tcp_read_candidates(exact, length, NULL, candidates, &count) == SHOAL_OK)
+            assert_in_range(count, 0, NET_TCP_CANDIDATES_MAX);
+        else
+            assert_int_equal(count, -1);
+        free(exact);
+        random = random * 6364136223846793005u + 1442695040888963407u;
+    }
+    memset(bytes, 0, sizeof(bytes));
+    assert_int_equal(net_tcp_read_candidates(bytes, 0, NULL, candidates, &(int){0}),
+                     SHOAL_ERR_FORMAT);
+}
+
 static bool has_ipv6(void)
 {
     struct sockaddr_in6 loopback = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
@@ -540,6 +574,7 @@ int main(void)
         cmocka_unit_test(reachable_one_way),
         cmocka_unit_test(broken_address),
         cmocka_unit_test(ipv6_only),
+        cmocka_unit_test(any_bytes_as_address),
         cmocka_unit_test(interface_option),
         cmocka_unit_test(port_in_use),
     };
