@@ -47,6 +47,9 @@ void comm_engine_free(struct comm_engine *engine)
 {
     if (!engine)
         return;
+    for (int i = 0; engine->peers && i < engine->options.size; i++)
+        if (engine->peers[i].arrival.kind == ARRIVAL_CONTROL)
+            base_free(engine->peers[i].arrival.control);
     early_free_all(engine);
     send_free_idle(engine);
     failure_free_controls(engine);
@@ -83,6 +86,7 @@ void comm_engine_add_group(struct comm_engine *engine, struct comm_group *group)
     group->engine = engine;
     group->next_in_engine = engine->groups;
     engine->groups = group;
+    failure_group_added(engine, group);
 }
 
 void comm_engine_remove_group(struct comm_engine *engine, struct comm_group *group)
@@ -93,7 +97,16 @@ void comm_engine_remove_group(struct comm_engine *engine, struct comm_group *gro
             *at = group->next_in_engine;
             break;
         }
+    engine->closed[engine->closed_count++ % COMM_CLOSED_MAX] = group->context;
     early_forget(engine, group->context);
+}
+
+bool engine_is_closed(const struct comm_engine *engine, uint64_t context)
+{
+    for (uint32_t i = 0; i < engine->closed_count && i < COMM_CLOSED_MAX; i++)
+        if (engine->closed[i] == context)
+            return true;
+    return false;
 }
 
 struct comm_group *comm_engine_find_group(struct comm_engine *engine, uint64_t context)
@@ -143,7 +156,7 @@ bool engine_window_open(const struct comm_engine *engine, int peer, enum wire_cl
 }
 
 /* One slot of the peer's window is free again; says so by itself when half of them are. */
-void engine_consumed(struct comm_engine *engine, int peer, enum wire_class class)
+static void consumed(struct comm_engine *engine, int peer, enum wire_class class)
 {
     struct comm_peer *from = &engine->peers[peer];
     from->consumed[class]++;
@@ -154,6 +167,14 @@ void engine_consumed(struct comm_engine *engine, int peer, enum wire_class class
     from->credit.busy = true;
     from->credit.frame.owner = &from->credit;
     engine_post(engine, peer, &from->credit.frame, &wire, NULL, 0);
+}
+
+void engine_slot_free(struct comm_engine *engine, int peer, const struct wire *wire)
+{
+    if (wire->type == WIRE_DATA && !wire->granted)
+        consumed(engine, peer, WIRE_CLASS_COLLECTIVE);
+    else if (wire->type == WIRE_SEND)
+        consumed(engine, peer, WIRE_CLASS_SEND);
 }
 
 /* ---- events of the transports
@@ -182,13 +203,14 @@ static void *arrive(struct comm_engine *engine, int peer, const struct wire *wir
     struct comm_group *group = group_of(engine, peer, wire);
     if (group && comm_group_broken(group)) {
         failure_heard(engine, group, peer, wire);
+        engine_slot_free(engine, peer, wire);
         return NULL;
     }
     switch (wire->type) {
     case WIRE_DATA: return run_arriving(engine, group, peer, wire, payload_bytes);
     case WIRE_SEND:
     case WIRE_SEND_DATA: return send_arriving(engine, group, peer, wire, payload_bytes);
-    case WIRE_ABORT: return failure_arriving(engine, peer, payload_bytes);
+    case WIRE_ABORT: return failure_arriving(engine, group, peer, wire, payload_bytes);
     default: return NULL;
     }
 }
@@ -319,6 +341,16 @@ void engine_task_begin(struct comm_engine *engine, struct comm_task *task)
     group->started = task->sequence;
     group->history[task->sequence % COMM_HISTORY] = task->signature;
     group->history_plans[task->sequence % COMM_HISTORY] = task->plan_hash;
+}
+
+enum shoal_status engine_not_started(struct comm_group *group, const struct comm_call *call,
+                                     uint64_t sequence, enum shoal_status status)
+{
+    char me[160];
+    comm_group_break(group, status, "%s #%llu on group '%s' could not start on %s: %s",
+                     comm_kind_name(call->kind), (unsigned long long)sequence, group->name,
+                     comm_rank_text(group, group->rank, me, sizeof(me)), base_error_text());
+    return comm_group_health(group);
 }
 
 static void unlink_task(struct comm_engine *engine, struct comm_task *task)

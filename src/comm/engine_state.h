@@ -20,6 +20,8 @@
 #define COMM_ENDPOINTS_MAX 2
 #define COMM_EARLY_BUCKETS 1024   /* a power of two */
 #define COMM_EARLY_MAX     65536u /* early records of one rank; more is a runaway peer */
+#define COMM_CLOSED_MAX    64     /* groups that left, whose late frames are known as such */
+#define COMM_DOOMED_MAX    16     /* groups that broke before they were made */
 
 /* First member of all that owns frames. */
 enum comm_owner { OWNER_RUN, OWNER_SEND, OWNER_CONTROL };
@@ -31,11 +33,10 @@ struct comm_early {
     int peer; /* world rank */
     uint64_t payload_bytes;
     bool complete;
-    bool has_slot;                /* counts against the peer's window */
-    struct comm_run *claimed_run; /* waits for `complete` */
+    struct comm_run *claimed_run; /* keeps it for this step */
     uint32_t claimed_step;
-    struct comm_send *claimed_receive;
-    unsigned char *slot; /* eager_bytes, behind the record; NULL in small records */
+    struct comm_send *claimed_receive; /* waits for `complete` */
+    unsigned char *slot;               /* eager_bytes, behind the record; NULL in small records */
 };
 
 enum arrival_kind { ARRIVAL_NONE, ARRIVAL_STEP, ARRIVAL_EARLY, ARRIVAL_RECEIVE, ARRIVAL_CONTROL };
@@ -86,9 +87,14 @@ struct comm_engine {
     struct comm_send *idle_sends;
     struct comm_control *controls;
     uint32_t next_id;
-    bool any_left;        /* a peer has left: tasks may wait for it in vain */
-    int64_t next_look_ns; /* at deadlines */
-    int events;           /* since the last poll began */
+    uint64_t closed[COMM_CLOSED_MAX]; /* contexts */
+    uint32_t closed_count;            /* ever */
+    uint64_t doomed[COMM_DOOMED_MAX]; /* contexts */
+    enum shoal_status doomed_why[COMM_DOOMED_MAX];
+    uint32_t doomed_count; /* ever */
+    bool any_left;         /* a peer has left: tasks may wait for it in vain */
+    int64_t next_look_ns;  /* at deadlines */
+    int events;            /* since the last poll began */
 };
 
 /* engine.c */
@@ -96,7 +102,10 @@ void engine_post(struct comm_engine *engine, int peer, struct net_frame *frame,
                  const struct wire *wire, const void *payload, uint64_t payload_bytes);
 int64_t engine_now_ns(const struct comm_engine *engine);
 bool engine_window_open(const struct comm_engine *engine, int peer, enum wire_class class);
-void engine_consumed(struct comm_engine *engine, int peer, enum wire_class class);
+/* The frame, if it was an eager one, holds no slot any more. */
+void engine_slot_free(struct comm_engine *engine, int peer, const struct wire *wire);
+/* Whether this rank had the group and removed it. */
+bool engine_is_closed(const struct comm_engine *engine, uint64_t context);
 void engine_task_begin(struct comm_engine *engine, struct comm_task *task);
 void engine_task_end(struct comm_engine *engine, struct comm_task *task, enum shoal_status status);
 /* Cancels the task of a broken group, then ends it with the group's failure. */
@@ -120,17 +129,24 @@ static inline struct comm_signature engine_signature(const struct wire *wire)
     return signature;
 }
 
+/* An operation whose number is taken could not start, so the group can't go on: breaks it. */
+enum shoal_status engine_not_started(struct comm_group *group, const struct comm_call *call,
+                                     uint64_t sequence, enum shoal_status status);
+
 /* early.c */
-struct comm_early *early_take(struct comm_engine *engine, bool with_slot);
+/* A record for the frame whose header has come, and from now on for its payload; the caller files
+ * it. group may be NULL: not made yet. Without a place for it the group breaks, and NULL returns.
+ */
+struct comm_early *early_keep(struct comm_engine *engine, struct comm_group *group, int peer,
+                              const struct wire *wire, uint64_t payload_bytes);
+/* The record's frame is used up. */
 void early_give_back(struct comm_engine *engine, struct comm_early *early);
+/* Nobody will use it: ends its arrival and frees its slot at the sender too. */
+void early_drop(struct comm_engine *engine, struct comm_early *early);
+/* Puts it in the table of collectives. */
 void early_file(struct comm_engine *engine, struct comm_early *early);
-/* First record of that operation whose type is in the mask (1 << wire_type) and message and peer
- * match; taken out of the table. */
-struct comm_early *early_find(struct comm_engine *engine, uint64_t context, uint64_t sequence,
-                              int peer, uint32_t message, uint32_t type_mask);
-/* First record of the operation at all, left where it is; `after` NULL or the one before. */
-struct comm_early *early_look(struct comm_engine *engine, uint64_t context, uint64_t sequence,
-                              struct comm_early *after);
+/* Takes one record of the collective out of the table, in no order; NULL: none. */
+struct comm_early *early_pull(struct comm_engine *engine, uint64_t context, uint64_t sequence);
 /* Drops what belongs to a group that goes. */
 void early_forget(struct comm_engine *engine, uint64_t context);
 void early_free_all(struct comm_engine *engine);

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 
-#define ABORT_BYTES_MAX (4 + BASE_ERROR_TEXT_BYTES)
+#define ABORT_BYTES_MAX BASE_ERROR_TEXT_BYTES
 
 /* ---- texts
  * ---------------------------------------------------------------------------------------------- */
@@ -271,14 +271,11 @@ static void break_by_timeout(struct comm_engine *engine, struct comm_task *task)
 
 static void tell_why(struct comm_engine *engine, struct comm_group *group, int rank)
 {
-    unsigned char payload[ABORT_BYTES_MAX];
-    uint32_t status = (uint32_t)group->failure.status;
-    size_t text_bytes = strlen(group->failure.text);
-    memcpy(payload, &status, 4);
-    memcpy(payload + 4, group->failure.text, text_bytes);
-    struct wire wire = {.type = WIRE_ABORT, .context = group->context};
+    const char *text = group->failure.text;
+    struct wire wire = {
+        .type = WIRE_ABORT, .context = group->context, .count = (uint64_t)group->failure.status};
     group->knows_why[rank] = true;
-    post_control(engine, group->members[rank], &wire, payload, 4 + text_bytes);
+    post_control(engine, group->members[rank], &wire, text, strlen(text) + 1);
 }
 
 /* Tells every member that a link leads to; they pass it on to theirs. */
@@ -315,13 +312,21 @@ void comm_engine_group_broke(struct comm_engine *engine, struct comm_group *grou
         engine_task_cancel(engine, group->first_task);
 }
 
-void *failure_arriving(struct comm_engine *engine, int peer, uint64_t payload_bytes)
+void *failure_arriving(struct comm_engine *engine, struct comm_group *group, int peer,
+                       const struct wire *wire, uint64_t payload_bytes)
 {
-    if (payload_bytes < 4 || payload_bytes > ABORT_BYTES_MAX)
+    if (payload_bytes > ABORT_BYTES_MAX)
         return NULL;
     struct comm_arrival *arrival = &engine->peers[peer].arrival;
-    if (base_alloc(ABORT_BYTES_MAX + 1, "an abort's text", (void **)&arrival->control) != SHOAL_OK)
+    if (base_alloc(ABORT_BYTES_MAX + 1, "an abort's text", (void **)&arrival->control) !=
+        SHOAL_OK) {
+        char who[160];
+        if (group)
+            comm_group_break(group, (enum shoal_status)wire->count,
+                             "group '%s' broke at %s; there is no memory for its text", group->name,
+                             comm_rank_text(group, group->rank_of[peer], who, sizeof(who)));
         return NULL;
+    }
     arrival->kind = ARRIVAL_CONTROL;
     return arrival->control;
 }
@@ -330,41 +335,65 @@ void failure_received(struct comm_engine *engine, int peer, const struct wire *w
                       unsigned char *payload, uint64_t payload_bytes)
 {
     struct comm_group *group = comm_engine_find_group(engine, wire->context);
-    if (group && group->rank_of[peer] >= 0) {
-        uint32_t status;
-        memcpy(&status, payload, 4);
-        payload[payload_bytes] = '\0';
-        comm_group_break(group, (enum shoal_status)status, "%s", (const char *)payload + 4);
-    }
+    payload[payload_bytes] = '\0';
+    if (group && group->rank_of[peer] >= 0)
+        comm_group_break(group, (enum shoal_status)wire->count, "%s", (const char *)payload);
     base_free(payload);
 }
 
 /* ---- peers that are gone
  * --------------------------------------------------------------------------------------- */
 
+static void break_by_loss(struct comm_group *group, int peer, enum shoal_status why,
+                          const char *text)
+{
+    char who[160];
+    int rank = group->rank_of[peer];
+    if (rank < 0)
+        return;
+    comm_rank_text(group, rank, who, sizeof(who));
+    if (group->first_task)
+        comm_group_break(group, why, "%s of group '%s' is lost during operation #%" PRIu64 ": %s",
+                         who, group->name, group->first_task->sequence, text);
+    else
+        comm_group_break(group, why, "%s of group '%s' is lost: %s", who, group->name, text);
+}
+
+/* The transport has let go of all frames to the peer. Of one that left in good order only those
+ * are concerned who still need it: look_at_left() finds them. */
 void comm_engine_peer_lost(struct comm_engine *engine, int peer, enum shoal_status why,
                            const char *text)
 {
     struct comm_peer *gone = &engine->peers[peer];
-    if (gone->lost || gone->left)
-        return;
-    gone->lost = true;
-    gone->why = why;
-    snprintf(gone->why_text, sizeof(gone->why_text), "%s", text);
     engine->events++;
+    engine->next_look_ns = 0;
+    if (!gone->lost) {
+        gone->lost = true;
+        gone->why = why;
+        snprintf(gone->why_text, sizeof(gone->why_text), "%s", text);
+        if (gone->arrival.kind == ARRIVAL_CONTROL) {
+            base_free(gone->arrival.control);
+            gone->arrival.kind = ARRIVAL_NONE;
+        }
+    }
     drop_controls(engine, peer);
-    for (struct comm_group *group = engine->groups; group; group = group->next_in_engine) {
-        int rank = group->rank_of[peer];
-        char who[160];
-        if (rank < 0)
-            continue;
-        comm_rank_text(group, rank, who, sizeof(who));
-        if (group->first_task)
-            comm_group_break(group, why,
-                             "%s of group '%s' is lost during operation #%" PRIu64 ": %s", who,
-                             group->name, group->first_task->sequence, text);
-        else
-            comm_group_break(group, why, "%s of group '%s' is lost: %s", who, group->name, text);
+    for (struct comm_group *group = engine->groups; group && !gone->left;
+         group = group->next_in_engine)
+        break_by_loss(group, peer, gone->why, gone->why_text);
+}
+
+void failure_group_added(struct comm_engine *engine, struct comm_group *group)
+{
+    for (uint32_t i = 0; i < engine->doomed_count && i < COMM_DOOMED_MAX; i++)
+        if (engine->doomed[i] == group->context)
+            comm_group_break(group, engine->doomed_why[i],
+                             "group '%s': a message that came before rank %d had made it had no "
+                             "place",
+                             group->name, group->rank);
+    for (int i = 0; i < group->size; i++) {
+        const struct comm_peer *peer = &engine->peers[group->members[i]];
+        if (peer->lost && !peer->left)
+            break_by_loss(group, group->members[i], peer->why, peer->why_text);
     }
 }
 

@@ -21,8 +21,12 @@ void failure_told(struct comm_group *group, int peer, const struct wire *wire);
 void failure_heard(struct comm_engine *engine, struct comm_group *group, int peer,
                    const struct wire *wire);
 
+/* The group may not work from the start. */
+void failure_group_added(struct comm_engine *engine, struct comm_group *group);
+
 /* An abort's text comes: its place, then its end. */
-void *failure_arriving(struct comm_engine *engine, int peer, uint64_t payload_bytes);
+void *failure_arriving(struct comm_engine *engine, struct comm_group *group, int peer,
+                       const struct wire *wire, uint64_t payload_bytes);
 void failure_received(struct comm_engine *engine, int peer, const struct wire *wire,
                       unsigned char *payload, uint64_t payload_bytes);
 

@@ -15,9 +15,6 @@
 #include "base/status.h"
 #include "kernel/kernel.h"
 
-#define EARLY_DATA_MASK  (1u << WIRE_DATA | 1u << WIRE_OFFER)
-#define EARLY_GRANT_MASK (1u << WIRE_GRANT)
-
 static void drain_queue(struct comm_engine *engine, struct comm_run *run);
 
 static const struct schedule_step *step_of(const struct comm_run *run, uint32_t step)
@@ -105,14 +102,6 @@ static void start_send(struct comm_engine *engine, struct comm_run *run, uint32_
         send_data(engine, run, step, false);
         return;
     }
-    if (!run->granted[step] && engine->early_count > 0) {
-        struct comm_early *grant = early_find(engine, run->task.group->context, run->task.sequence,
-                                              peer, send->message, EARLY_GRANT_MASK);
-        if (grant) {
-            early_give_back(engine, grant);
-            run->granted[step] = true;
-        }
-    }
     if (run->granted[step]) {
         send_data(engine, run, step, true);
         return;
@@ -143,8 +132,8 @@ static void take_early(struct comm_engine *engine, struct comm_run *run, uint32_
     const struct schedule_step *receive = step_of(run, step);
     if (early->payload_bytes > 0)
         memcpy(span_address(run, &receive->at), early->slot, early->payload_bytes);
-    if (early->has_slot)
-        engine_consumed(engine, early->peer, WIRE_CLASS_COLLECTIVE);
+    run->early[step] = NULL;
+    engine_slot_free(engine, early->peer, &early->wire);
     early_give_back(engine, early);
     complete_step(engine, run, step);
 }
@@ -170,24 +159,18 @@ static void start_recv(struct comm_engine *engine, struct comm_run *run, uint32_
 {
     const struct schedule_step *receive = step_of(run, step);
     run->state[step] = STEP_POSTED;
-    struct comm_early *early = NULL;
-    if (engine->early_count > 0)
-        early = early_find(engine, run->task.group->context, run->task.sequence,
-                           world_peer(run, step), receive->message, EARLY_DATA_MASK);
+    struct comm_early *early = run->early[step];
     if (early && early->wire.type == WIRE_DATA) {
-        if (!length_fits(run, step, early->payload_bytes)) {
-            early_file(engine, early);
-        } else if (early->complete) {
+        if (early->complete)
             take_early(engine, run, step, early);
-        } else {
-            early->claimed_run = run;
-            early->claimed_step = step;
+        else
             run->state[step] = STEP_MOVING;
-        }
         return;
     }
-    if (early)
+    if (early) { /* an offer */
+        run->early[step] = NULL;
         early_give_back(engine, early);
+    }
     if (early || span_bytes(run, &receive->at) > engine->options.eager_bytes)
         send_grant(engine, run, step);
 }
@@ -238,14 +221,20 @@ static void start_step(struct comm_engine *engine, struct comm_run *run, uint32_
 /* ---- life of a run
  * --------------------------------------------------------------------------------- */
 
+/* One use of the plan is over; a v form's goes with its last one. */
+static void plan_release(struct comm_plan *plan)
+{
+    int before = atomic_fetch_sub_explicit(&plan->users, 1, memory_order_acq_rel);
+    if (plan->is_v && before == 1)
+        comm_plan_free(plan);
+}
+
 static void run_release(struct comm_run *run)
 {
     struct comm_plan *plan = run->plan;
     run->next_idle = plan->idle;
     plan->idle = run;
-    int before = atomic_fetch_sub_explicit(&plan->users, 1, memory_order_acq_rel);
-    if (plan->is_v && before == 1)
-        comm_plan_free(plan);
+    plan_release(plan);
 }
 
 /* Ends the run when nothing of it is left. */
@@ -278,18 +267,15 @@ static void run_cancel(struct comm_task *task)
         if (schedule->steps[i].kind != STEP_SEND && schedule->steps[i].kind != STEP_RECV)
             continue;
         int peer = world_peer(run, i);
-        if (run->busy[i]) {
-            struct net_endpoint *endpoint = engine->peers[peer].endpoint;
-            engine_withdraw(engine, endpoint, peer, &run->frames[i]);
-            run->busy[i] = false;
-        }
+        if (run->busy[i])
+            engine_withdraw(engine, engine->peers[peer].endpoint, peer, &run->frames[i]);
+        run->busy[i] = false;
         struct comm_arrival *arrival = &engine->peers[peer].arrival;
-        if (arrival->kind == ARRIVAL_STEP && arrival->run == run) {
+        if (arrival->kind == ARRIVAL_STEP && arrival->run == run)
             engine_divert(engine, peer);
-        } else if (arrival->kind == ARRIVAL_EARLY && arrival->early->claimed_run == run) {
-            early_give_back(engine, arrival->early);
-            engine_divert(engine, peer);
-        }
+        if (run->early[i])
+            early_drop(engine, run->early[i]);
+        run->early[i] = NULL;
     }
     run->frames_out = 0;
     run_release(run);
@@ -317,6 +303,7 @@ static enum shoal_status take_arrays(struct comm_run *run, const struct comm_pla
     TRY(BASE_NEW_ARRAY(&run->granted, steps + 1, "a run's grants"));
     TRY(BASE_NEW_ARRAY(&run->busy, steps + 1, "a run's marks"));
     TRY(BASE_NEW_ARRAY(&run->frames, steps + 1, "a run's frames"));
+    TRY(BASE_NEW_ARRAY(&run->early, steps + 1, "a run's early frames"));
     TRY(BASE_NEW_ARRAY(&run->queue, steps + 1, "a run's queue"));
     return base_alloc(plan->scratch_bytes, "a run's scratch", (void **)&run->scratch);
 }
@@ -328,6 +315,7 @@ static void run_free(struct comm_run *run)
     base_free(run->granted);
     base_free(run->busy);
     base_free(run->frames);
+    base_free(run->early);
     base_free(run->queue);
     base_free(run->scratch);
     base_free(run->scaled);
@@ -395,58 +383,6 @@ static void reset(struct comm_run *run)
     memcpy(run->queue, run->plan->ready_first, sizeof(uint32_t) * run->plan->ready_count);
 }
 
-/* Early frames of this operation must have been meant for this operation. */
-static void check_early(struct comm_engine *engine, struct comm_run *run)
-{
-    struct comm_group *group = run->task.group;
-    struct comm_early *early = NULL;
-    while ((early = early_look(engine, group->context, run->task.sequence, early))) {
-        struct comm_signature theirs = engine_signature(&early->wire);
-        if (!comm_signature_equal(&theirs, &run->task.signature) ||
-            early->wire.plan != run->plan->hash)
-            engine_mismatch(group, run->task.sequence, &run->task.signature,
-                            group->rank_of[early->peer], &theirs);
-    }
-}
-
-enum shoal_status comm_engine_start_plan(struct comm_engine *engine, struct comm_group *group,
-                                         struct comm_plan *plan, const struct comm_call *call,
-                                         uint64_t sequence, int64_t deadline_ns,
-                                         void (*done)(struct comm_task *, enum shoal_status),
-                                         void *owner)
-{
-    struct comm_run *run = NULL;
-    enum shoal_status status = run_take(plan, &run);
-    if (status != SHOAL_OK) {
-        atomic_fetch_sub(&plan->users, 1);
-        return status;
-    }
-    run->task = (struct comm_task){.class = &run_class,
-                                   .group = group,
-                                   .call = *call,
-                                   .signature = comm_signature_of(call, group->size),
-                                   .plan_hash = plan->hash,
-                                   .sequence = sequence,
-                                   .deadline_ns = deadline_ns,
-                                   .done = done,
-                                   .owner = owner,
-                                   .owner_run = run};
-    run->bases[BUFFER_INPUT] = (unsigned char *)call->in;
-    run->bases[BUFFER_OUTPUT] = call->out;
-    run->bases[BUFFER_SCRATCH] = run->scratch;
-    status = call->has_factor ? scale_input(run, call) : SHOAL_OK;
-    if (status != SHOAL_OK) {
-        run_release(run);
-        return status;
-    }
-    reset(run);
-    engine_task_begin(engine, &run->task);
-    if (engine->early_count > 0)
-        check_early(engine, run);
-    drain_queue(engine, run);
-    return SHOAL_OK;
-}
-
 /* ---- frames
  * ------------------------------------------------------------------------------------------ */
 
@@ -458,50 +394,33 @@ static struct comm_run *active_run(struct comm_group *group, uint64_t sequence)
     return NULL;
 }
 
-/* The active run that a frame belongs to; NULL if it came early (*early) or the group broke. */
-static struct comm_run *run_for(struct comm_group *group, int peer, const struct wire *wire,
-                                bool *early)
+/* Whether a frame's sender called what this rank did; if not, the group is broken. */
+static bool agrees(const struct comm_run *run, int rank, const struct wire *wire)
 {
-    *early = group == NULL || wire->sequence > group->started;
-    if (*early)
-        return NULL;
     struct comm_signature theirs = engine_signature(wire);
-    int rank = group->rank_of[peer];
-    struct comm_run *run = active_run(group, wire->sequence);
-    const struct comm_signature *mine =
-        run ? &run->task.signature : &group->history[wire->sequence % COMM_HISTORY];
-    if (run && comm_signature_equal(&theirs, mine) && wire->plan == run->plan->hash)
-        return run;
-    engine_mismatch(group, wire->sequence, mine, rank, &theirs);
-    return NULL;
+    if (comm_signature_equal(&theirs, &run->task.signature) && wire->plan == run->plan->hash)
+        return true;
+    engine_mismatch(run->task.group, run->task.sequence, &run->task.signature, rank, &theirs);
+    return false;
 }
 
-static void *file_early(struct comm_engine *engine, struct comm_group *group, int peer,
-                        const struct wire *wire, uint64_t payload_bytes)
+/* A frame of an operation that this rank has not called yet. */
+static bool is_early(const struct comm_group *group, const struct wire *wire)
 {
-    struct comm_early *early = NULL;
-    if (payload_bytes <= engine->options.eager_bytes)
-        early = early_take(engine, payload_bytes > 0);
-    if (!early) {
-        if (group)
-            comm_group_break(group, SHOAL_ERR_LIMIT,
-                             "rank %d is too far ahead on group '%s', or memory ran out: an early "
-                             "message of %llu bytes has no place",
-                             group->rank_of[peer], group->name, (unsigned long long)payload_bytes);
-        return NULL;
-    }
-    early->wire = *wire;
-    early->peer = peer;
-    early->payload_bytes = payload_bytes;
-    early->has_slot = wire->type == WIRE_DATA && !wire->granted;
-    early->complete = payload_bytes == 0;
-    early_file(engine, early);
-    if (payload_bytes > 0) {
-        struct comm_arrival *arrival = &engine->peers[peer].arrival;
-        arrival->kind = ARRIVAL_EARLY;
-        arrival->early = early;
-    }
-    return early->slot;
+    return !group || wire->sequence > group->started;
+}
+
+/* The active run that a frame belongs to; NULL, and the group broken, if there is none. */
+static struct comm_run *run_for(struct comm_group *group, int peer, const struct wire *wire)
+{
+    int rank = group->rank_of[peer];
+    struct comm_run *run = active_run(group, wire->sequence);
+    if (run)
+        return agrees(run, rank, wire) ? run : NULL;
+    struct comm_signature theirs = engine_signature(wire);
+    engine_mismatch(group, wire->sequence, &group->history[wire->sequence % COMM_HISTORY], rank,
+                    &theirs);
+    return NULL;
 }
 
 static bool step_for(struct comm_run *run, int rank, const uint32_t *first, const uint32_t *list,
@@ -519,28 +438,115 @@ static bool step_for(struct comm_run *run, int rank, const uint32_t *first, cons
     return true;
 }
 
+/* A frame that came before its step is ready waits in the run. */
+static void keep_early(struct comm_run *run, uint32_t step, struct comm_early *early)
+{
+    early->claimed_run = run;
+    early->claimed_step = step;
+    run->early[step] = early;
+}
+
+/* The step that a frame of this run's operation is for; false, and the group broken, if none is. */
+static bool step_of_frame(struct comm_run *run, int rank, const struct wire *wire,
+                          uint64_t payload_bytes, uint32_t *step)
+{
+    const struct comm_plan *plan = run->plan;
+    if (wire->type == WIRE_GRANT)
+        return step_for(run, rank, plan->send_first, plan->send_steps, wire->message, step);
+    return step_for(run, rank, plan->recv_first, plan->recv_steps, wire->message, step) &&
+           (wire->type == WIRE_OFFER || length_fits(run, *step, payload_bytes));
+}
+
+/* Takes over the frames that came before the operation was called; they must be meant for it. */
+static void adopt_early(struct comm_engine *engine, struct comm_run *run)
+{
+    struct comm_group *group = run->task.group;
+    struct comm_early *early;
+    uint32_t step;
+    while ((early = early_pull(engine, group->context, run->task.sequence))) {
+        int rank = group->rank_of[early->peer];
+        if (!agrees(run, rank, &early->wire) ||
+            !step_of_frame(run, rank, &early->wire, early->payload_bytes, &step)) {
+            early_drop(engine, early);
+        } else if (early->wire.type == WIRE_GRANT) {
+            run->granted[step] = true;
+            early_give_back(engine, early);
+        } else {
+            keep_early(run, step, early);
+        }
+    }
+}
+
+enum shoal_status comm_engine_start_plan(struct comm_engine *engine, struct comm_group *group,
+                                         struct comm_plan *plan, const struct comm_call *call,
+                                         uint64_t sequence, int64_t deadline_ns,
+                                         void (*done)(struct comm_task *, enum shoal_status),
+                                         void *owner)
+{
+    struct comm_run *run = NULL;
+    enum shoal_status status = run_take(plan, &run);
+    if (status != SHOAL_OK) {
+        plan_release(plan);
+        return engine_not_started(group, call, sequence, status);
+    }
+    run->task = (struct comm_task){.class = &run_class,
+                                   .group = group,
+                                   .call = *call,
+                                   .signature = comm_signature_of(call, group->size),
+                                   .plan_hash = plan->hash,
+                                   .sequence = sequence,
+                                   .deadline_ns = deadline_ns,
+                                   .done = done,
+                                   .owner = owner,
+                                   .owner_run = run};
+    run->bases[BUFFER_INPUT] = (unsigned char *)call->in;
+    run->bases[BUFFER_OUTPUT] = call->out;
+    run->bases[BUFFER_SCRATCH] = run->scratch;
+    status = call->has_factor ? scale_input(run, call) : SHOAL_OK;
+    if (status != SHOAL_OK) {
+        run_release(run);
+        return engine_not_started(group, call, sequence, status);
+    }
+    reset(run);
+    engine_task_begin(engine, &run->task);
+    if (engine->early_count > 0)
+        adopt_early(engine, run);
+    drain_queue(engine, run);
+    return SHOAL_OK;
+}
+
+/* No run takes the frame: it frees its slot, and its payload is thrown away. */
+static void *refuse(struct comm_engine *engine, int peer, const struct wire *wire)
+{
+    engine_slot_free(engine, peer, wire);
+    return NULL;
+}
+
 void *run_arriving(struct comm_engine *engine, struct comm_group *group, int peer,
                    const struct wire *wire, uint64_t payload_bytes)
 {
-    bool early;
-    struct comm_run *run = run_for(group, peer, wire, &early);
-    if (early)
-        return file_early(engine, group, peer, wire, payload_bytes);
+    struct comm_early *early = NULL;
+    if (is_early(group, wire)) {
+        early = early_keep(engine, group, peer, wire, payload_bytes);
+        if (early)
+            early_file(engine, early);
+        return early ? early->slot : NULL;
+    }
+    struct comm_run *run = run_for(group, peer, wire);
     uint32_t step;
-    if (!run || !step_for(run, group->rank_of[peer], run->plan->recv_first, run->plan->recv_steps,
-                          wire->message, &step))
-        return NULL;
-    if (run->state[step] == STEP_WAITING)
-        return file_early(engine, group, peer, wire, payload_bytes);
-    if (!length_fits(run, step, payload_bytes) || run->state[step] != STEP_POSTED)
-        return NULL;
+    if (!run || !step_of_frame(run, group->rank_of[peer], wire, payload_bytes, &step) ||
+        run->early[step] || run->state[step] > STEP_POSTED)
+        return refuse(engine, peer, wire);
+    if (run->state[step] == STEP_WAITING) {
+        early = early_keep(engine, group, peer, wire, payload_bytes);
+        if (early)
+            keep_early(run, step, early);
+        return early ? early->slot : NULL;
+    }
     run->state[step] = STEP_MOVING;
-    if (!wire->granted)
-        engine_consumed(engine, peer, WIRE_CLASS_COLLECTIVE);
-    struct comm_arrival *arrival = &engine->peers[peer].arrival;
-    arrival->kind = ARRIVAL_STEP;
-    arrival->run = run;
-    arrival->step = step;
+    engine_slot_free(engine, peer, wire);
+    engine->peers[peer].arrival =
+        (struct comm_arrival){.kind = ARRIVAL_STEP, .run = run, .step = step};
     return span_address(run, &step_of(run, step)->at);
 }
 
@@ -554,8 +560,8 @@ void run_received_early(struct comm_engine *engine, struct comm_early *early)
 {
     early->complete = true;
     struct comm_run *run = early->claimed_run;
-    if (!run)
-        return;
+    if (!run || run->state[early->claimed_step] != STEP_MOVING)
+        return; /* its step takes it when it starts */
     take_early(engine, run, early->claimed_step, early);
     drain_queue(engine, run);
 }
@@ -563,29 +569,27 @@ void run_received_early(struct comm_engine *engine, struct comm_early *early)
 void run_control(struct comm_engine *engine, struct comm_group *group, int peer,
                  const struct wire *wire)
 {
-    bool early;
-    struct comm_run *run = run_for(group, peer, wire, &early);
-    if (early) {
-        file_early(engine, group, peer, wire, 0);
+    struct comm_early *early = NULL;
+    if (is_early(group, wire)) {
+        early = early_keep(engine, group, peer, wire, 0);
+        if (early)
+            early_file(engine, early);
         return;
     }
-    if (!run)
-        return;
+    struct comm_run *run = run_for(group, peer, wire);
     uint32_t step;
-    int rank = group->rank_of[peer];
-    bool grant = wire->type == WIRE_GRANT;
-    const uint32_t *first = grant ? run->plan->send_first : run->plan->recv_first;
-    const uint32_t *list = grant ? run->plan->send_steps : run->plan->recv_steps;
-    if (!step_for(run, rank, first, list, wire->message, &step))
+    if (!run || !step_of_frame(run, group->rank_of[peer], wire, 0, &step))
         return;
-    if (grant) {
+    if (wire->type == WIRE_GRANT) {
         run->granted[step] = true;
         if (run->state[step] == STEP_POSTED && !run->busy[step])
             send_data(engine, run, step, true);
     } else if (run->state[step] == STEP_POSTED) {
         send_grant(engine, run, step);
-    } else if (run->state[step] == STEP_WAITING) {
-        file_early(engine, group, peer, wire, 0);
+    } else if (run->state[step] == STEP_WAITING && !run->early[step]) {
+        early = early_keep(engine, group, peer, wire, 0);
+        if (early)
+            keep_early(run, step, early);
     }
 }
 
@@ -595,12 +599,13 @@ void run_sent(struct comm_engine *engine, struct net_frame *frame)
     uint32_t step = (uint32_t)(frame - run->frames);
     run->busy[step] = false;
     run->frames_out--;
-    if (step_of(run, step)->kind == STEP_SEND) {
-        if (run->state[step] == STEP_MOVING)
-            complete_step(engine, run, step);
-        else if (run->granted[step]) /* the grant overtook the end of the offer */
+    if (step_of(run, step)->kind == STEP_SEND && run->state[step] == STEP_POSTED) {
+        if (run->granted[step]) /* the grant overtook the end of the offer */
             send_data(engine, run, step, true);
+        return; /* and the run may be over */
     }
+    if (step_of(run, step)->kind == STEP_SEND)
+        complete_step(engine, run, step);
     if (!comm_group_broken(run->task.group))
         drain_queue(engine, run);
 }

@@ -20,10 +20,11 @@ struct comm_run {
     struct comm_plan *plan;
     struct comm_run *next_idle;
     uint32_t *wait_left;
-    unsigned char *state;     /* enum step_state */
-    bool *granted, *busy;     /* per step */
-    struct net_frame *frames; /* per step: a send's data or offer, a receive's grant */
-    uint32_t *queue;          /* steps to start, in order */
+    unsigned char *state;      /* enum step_state */
+    bool *granted, *busy;      /* per step */
+    struct net_frame *frames;  /* per step: a send's data or offer, a receive's grant */
+    struct comm_early **early; /* per step: a receive's data or offer that came before it started */
+    uint32_t *queue;           /* steps to start, in order */
     uint32_t queue_head, queue_tail;
     uint32_t steps_left, frames_out;
     bool starting;           /* inside the queue's loop */

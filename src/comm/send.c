@@ -214,7 +214,7 @@ static struct comm_early *match_early(struct comm_engine *engine, const struct c
     struct comm_group *group = receive->task.group;
     for (struct comm_early **at = &engine->early_sends; *at; at = &(*at)->next) {
         struct comm_early *early = *at;
-        if (early->claimed_receive || early->wire.context != group->context ||
+        if (early->wire.context != group->context ||
             !fits(&receive->task.call, group->rank_of[early->peer], early->wire.root))
             continue;
         *at = early->next;
@@ -230,7 +230,7 @@ static void take_slot(struct comm_engine *engine, struct comm_send *receive,
 {
     if (early->payload_bytes > 0)
         memcpy(receive->task.call.out, early->slot, early->payload_bytes);
-    engine_consumed(engine, early->peer, WIRE_CLASS_SEND);
+    engine_slot_free(engine, early->peer, &early->wire);
     early_give_back(engine, early);
     finish(engine, receive);
 }
@@ -241,7 +241,7 @@ static void take_early_send(struct comm_engine *engine, struct comm_send *receiv
     struct comm_group *group = receive->task.group;
     if (!accept(receive, group->rank_of[early->peer], early->wire.root, early->wire.dtype,
                 early->wire.count)) {
-        early_give_back(engine, early);
+        early_drop(engine, early);
         return;
     }
     if (early->wire.type == WIRE_SEND_OFFER) {
@@ -278,7 +278,9 @@ enum shoal_status comm_engine_start_send(struct comm_engine *engine, struct comm
                                          void *owner)
 {
     struct comm_send *send = NULL;
-    TRY(send_take(engine, &send));
+    enum shoal_status status = send_take(engine, &send);
+    if (status != SHOAL_OK)
+        return engine_not_started(group, call, sequence, status);
     send->task = (struct comm_task){.class = &send_class,
                                     .group = group,
                                     .call = *call,
@@ -289,6 +291,8 @@ enum shoal_status comm_engine_start_send(struct comm_engine *engine, struct comm
                                     .owner = owner,
                                     .owner_run = send};
     engine_task_begin(engine, &send->task);
+    if (comm_group_broken(group))
+        return SHOAL_OK; /* the next poll ends it */
     if (call->kind == COLL_SEND)
         begin_send(engine, send);
     else
@@ -299,27 +303,15 @@ enum shoal_status comm_engine_start_send(struct comm_engine *engine, struct comm
 /* ---- frames in
  * -------------------------------------------------------------------------------------------- */
 
-static void file_early(struct comm_engine *engine, struct comm_group *group, int peer,
-                       const struct wire *wire, uint64_t payload_bytes, struct comm_early **out)
+static void *file_early(struct comm_engine *engine, struct comm_group *group, int peer,
+                        const struct wire *wire, uint64_t payload_bytes)
 {
-    struct comm_early *early = NULL;
-    if (payload_bytes <= engine->options.eager_bytes)
-        early = early_take(engine, payload_bytes > 0);
-    *out = early;
-    if (!early) {
-        if (group)
-            comm_group_break(group, SHOAL_ERR_LIMIT,
-                             "group '%s': too many messages from rank %d wait for a receive",
-                             group->name, group->rank_of[peer]);
-        return;
-    }
-    early->wire = *wire;
-    early->peer = peer;
-    early->payload_bytes = payload_bytes;
-    early->has_slot = wire->type == WIRE_SEND;
-    early->complete = payload_bytes == 0;
+    struct comm_early *early = early_keep(engine, group, peer, wire, payload_bytes);
+    if (!early)
+        return NULL;
     *engine->early_sends_end = early;
     engine->early_sends_end = &early->next;
+    return early->slot;
 }
 
 static struct comm_send *active_send(struct comm_group *group, uint32_t id)
@@ -345,24 +337,19 @@ void *send_arriving(struct comm_engine *engine, struct comm_group *group, int pe
 {
     if (wire->type == WIRE_SEND_DATA) {
         struct comm_send *receive = group ? active_send(group, wire->id_peer) : NULL;
-        return receive ? arrive_in(engine, peer, receive) : NULL;
+        bool granted = receive && receive->matched && receive->bytes == payload_bytes &&
+                       receive->source == group->rank_of[peer];
+        return granted ? arrive_in(engine, peer, receive) : NULL;
     }
     struct comm_send *receive =
         group ? match_posted(group, group->rank_of[peer], wire->root) : NULL;
     if (receive) {
-        engine_consumed(engine, peer, WIRE_CLASS_SEND);
+        engine_slot_free(engine, peer, wire);
         if (!accept(receive, group->rank_of[peer], wire->root, wire->dtype, payload_bytes))
             return NULL;
         return arrive_in(engine, peer, receive);
     }
-    struct comm_early *early;
-    file_early(engine, group, peer, wire, payload_bytes, &early);
-    if (!early || payload_bytes == 0)
-        return NULL;
-    struct comm_arrival *arrival = &engine->peers[peer].arrival;
-    arrival->kind = ARRIVAL_EARLY;
-    arrival->early = early;
-    return early->slot;
+    return file_early(engine, group, peer, wire, payload_bytes);
 }
 
 void send_received(struct comm_engine *engine, struct comm_send *receive)
@@ -397,8 +384,7 @@ void send_control(struct comm_engine *engine, struct comm_group *group, int peer
     struct comm_send *receive =
         group ? match_posted(group, group->rank_of[peer], wire->root) : NULL;
     if (!receive) {
-        struct comm_early *early;
-        file_early(engine, group, peer, wire, 0, &early);
+        file_early(engine, group, peer, wire, 0);
         return;
     }
     if (!accept(receive, group->rank_of[peer], wire->root, wire->dtype, wire->count))
@@ -436,8 +422,7 @@ static void send_cancel(struct comm_task *task)
         if (arrival->kind == ARRIVAL_RECEIVE && arrival->receive == send) {
             engine_divert(engine, peer);
         } else if (arrival->kind == ARRIVAL_EARLY && arrival->early->claimed_receive == send) {
-            early_give_back(engine, arrival->early);
-            engine_divert(engine, peer);
+            early_drop(engine, arrival->early);
         }
     }
     unlink_from(&group->posted_receives, send);

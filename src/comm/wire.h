@@ -33,7 +33,7 @@ enum wire_type {
     WIRE_SEND_GRANT, /* id is the sender's, id_peer the receiver's */
     WIRE_SEND_DATA,  /* id_peer is the receiver's */
     WIRE_CREDIT,     /* only `consumed` matters */
-    WIRE_ABORT,      /* payload: status (4 bytes) and text */
+    WIRE_ABORT,      /* count: status. payload: text */
     WIRE_ASK,        /* how far are you in context? The signature is that of operation `sequence` */
     WIRE_TELL        /* sequence: the last operation started. message: the one asked for has ended.
                       * count: that one's sequence */

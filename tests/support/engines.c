@@ -167,6 +167,10 @@ void engines_group_close(struct engines_group *group)
     if (!group)
         return;
     for (int i = 0; i < group->size && group->of[i]; i++) {
+        if (group->of[i]->first_task) { /* of a rank that was killed or stopped */
+            comm_group_break(group->of[i], SHOAL_ERR_ABORTED, "the test ends");
+            comm_engine_group_broke(engines_of(group, i), group->of[i]);
+        }
         comm_engine_remove_group(engines_of(group, i), group->of[i]);
         while (group->of[i]->plans) {
             struct comm_plan *plan = group->of[i]->plans;

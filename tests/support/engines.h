@@ -56,7 +56,7 @@ void engines_kill(struct engines *engines, int rank);
 enum shoal_status engines_group_open(struct engines *engines, const int *members, int size,
                                      const int *host_of, uint64_t context, int64_t timeout_ms,
                                      struct engines_group **out);
-/* Everything that runs on it is over. NULL is allowed. */
+/* What still runs on it ends with SHOAL_ERR_ABORTED. NULL is allowed. */
 void engines_group_close(struct engines_group *group);
 /* The engine of a group rank. */
 struct comm_engine *engines_of(const struct engines_group *group, int rank);
