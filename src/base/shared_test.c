@@ -4,8 +4,8 @@
 
 #include <fcntl.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -112,18 +112,19 @@ static void limits_are_told(void **state)
 #endif
 }
 
-/* A child sees the region only if that was asked for: its write must not tear the parent's data. */
-static int child_reads(const struct base_shared *shared)
+/* Whether a forked child finds the byte that the parent wrote. */
+static bool child_finds(const struct base_shared *shared)
 {
+    *(char *)shared->address = 'p';
     pid_t pid = fork();
     if (pid == 0) {
-        signal(SIGSEGV, SIG_DFL);
         unsigned char resident;
-        _exit(mincore(shared->address, 1, &resident) == 0 ? 1 : 2);
+        bool is_mapped = mincore(shared->address, 1, &resident) == 0;
+        _exit(is_mapped && *(volatile char *)shared->address == 'p' ? 0 : 1);
     }
     int result;
     waitpid(pid, &result, 0);
-    return WEXITSTATUS(result);
+    return result == 0;
 }
 
 static void children_inherit_only_if_asked(void **state)
@@ -132,8 +133,8 @@ static void children_inherit_only_if_asked(void **state)
     struct base_shared kept, not_kept;
     assert_int_equal(base_shared_create("test", REGION_BYTES, 1, &kept), SHOAL_OK);
     assert_int_equal(base_shared_create("test", REGION_BYTES, 0, &not_kept), SHOAL_OK);
-    assert_int_equal(child_reads(&kept), 1);
-    assert_int_equal(child_reads(&not_kept), 2);
+    assert_true(child_finds(&kept));
+    assert_false(child_finds(&not_kept));
     base_shared_release(&kept);
     base_shared_release(&not_kept);
 }

@@ -379,6 +379,7 @@ static void assert_pmi_fails(const char *answers, enum shoal_status expected, co
         struct bad_launcher launcher = {answers, pair[1]};
         pthread_t thread;
         pthread_create(&thread, NULL, answer_badly, &launcher);
+        pthread_detach(thread);
         snprintf(number, sizeof(number), "%d", pair[0]);
         setenv("PMI_FD", number, 1);
         setenv("PMI_RANK", "1", 1);
