@@ -291,6 +291,18 @@ def test_a_host_without_a_way_to_the_launcher(launch, namespaces):
     )
 
 
+ALLREDUCE = SHOAL.parent / "examples" / "allreduce"
+needs_example = pytest.mark.skipif(not ALLREDUCE.exists(), reason=f"{ALLREDUCE} is not built")
+
+
+@needs_example
+def test_ranks_on_two_hosts_make_a_group(launch, agent):
+    code, out, err = launch.run("--hosts", "left:2,right:2", "--agent", agent, ALLREDUCE)
+    assert (code, err) == (0, "")
+    assert len({line.split(" ", 1)[1] for line in out.splitlines()}) == 1
+    assert out.count("\n") == 4
+
+
 # ---- SageMaker -------------------------------------------------------------------------------
 
 
@@ -340,6 +352,17 @@ def test_sagemaker_hosts_make_one_job(launch):
         [str(rank + 2), str(rank), "4", "2", "127.0.0.1", "lo"] for rank in range(2)
     ]
     assert len({line[7] for line in lines[0] + lines[1]}) == 1
+
+
+@needs_example
+def test_sagemaker_ranks_make_a_group(launch):
+    job = SageMaker(launch)
+    processes = [job.start(index, "-n", 2, ALLREDUCE) for index in range(2)]
+    results = [launch.finish(process) for process in processes]
+    assert [(code, err) for code, _, err in results] == [(0, ""), (0, "")]
+    lines = [line for _, out, _ in results for line in out.splitlines()]
+    assert len(lines) == 4
+    assert len({line.split(" ", 1)[1] for line in lines}) == 1
 
 
 @pytest.mark.parametrize("failing", [0, 1])

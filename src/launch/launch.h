@@ -3,7 +3,7 @@
  * launch.h: starts the ranks of a job on hosts, watches them, and ends them.
  *
  * One call, one job. On every host, this one included, an agent (agent.h) stands between launcher
- * and ranks; the launcher serves the store where the ranks meet. ARCHITECTURE: docs/launch.md.
+ * and ranks; the launcher serves the store where the ranks meet. The whole story: docs/launch.md.
  */
 #ifndef SHOAL_LAUNCH_LAUNCH_H
 #define SHOAL_LAUNCH_LAUNCH_H
