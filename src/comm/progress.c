@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "comm/comm.h"
+#include "net/shm.h"
 
 /* ---- deaths
  * -----------------------------------------------------------------------------------------------
@@ -29,10 +30,7 @@ static void local_peer_gone(struct comm_world *world, int local_rank)
     struct base_shared *regions = world->host->regions;
     if (atomic_load(&region_control_of(&regions[local_rank])->left))
         return; /* in good order: the transport tells */
-    char text[128];
-    snprintf(text, sizeof(text), "its process on host %s has ended",
-             world->host_names[world->rank]);
-    comm_engine_peer_lost(world->engine, world->local_ranks[local_rank], SHOAL_ERR_PEER_LOST, text);
+    net_shm_peer_gone(world->shm, world->local_ranks[local_rank], false);
 }
 
 /* The lowest local rank writes down who is gone and rings everybody. */
