@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* algorithms.h: every algorithm, named <file>_<kind>; algorithms.c puts them in one list. */
+/* algorithms.h: every algorithm, named coll_<name>_<kind>; algorithms.c puts them in one list. */
 #ifndef SHOAL_COLL_ALGORITHMS_H
 #define SHOAL_COLL_ALGORITHMS_H
 
 #include "coll/coll.h"
 
-extern const struct coll_algorithm direct_allreduce, direct_reduce, direct_broadcast,
-    direct_allgather, direct_gather, direct_reduce_scatter, direct_scatter, direct_alltoall,
-    direct_barrier;
-extern const struct coll_algorithm exchange_allreduce, exchange_reduce, exchange_broadcast;
-extern const struct coll_algorithm recursive_doubling_allreduce;
-extern const struct coll_algorithm halving_doubling_allreduce, halving_reduce_scatter;
-extern const struct coll_algorithm ring_allreduce, ring_reduce_scatter, ring_allgather;
-extern const struct coll_algorithm binomial_broadcast, binomial_reduce, binomial_gather,
-    binomial_scatter;
-extern const struct coll_algorithm bruck_allgather, bruck_alltoall;
-extern const struct coll_algorithm pairwise_alltoall, pairwise_reduce_scatter;
-extern const struct coll_algorithm dissemination_barrier;
-extern const struct coll_algorithm chain_broadcast;
-extern const struct coll_algorithm two_level_allreduce, two_level_reduce, two_level_broadcast,
-    two_level_allgather, two_level_reduce_scatter;
+extern const struct coll_algorithm coll_direct_allreduce, coll_direct_reduce, coll_direct_broadcast,
+    coll_direct_allgather, coll_direct_gather, coll_direct_reduce_scatter, coll_direct_scatter,
+    coll_direct_alltoall, coll_direct_barrier;
+extern const struct coll_algorithm coll_exchange_allreduce, coll_exchange_reduce,
+    coll_exchange_broadcast;
+extern const struct coll_algorithm coll_recursive_doubling_allreduce;
+extern const struct coll_algorithm coll_halving_doubling_allreduce, coll_halving_reduce_scatter;
+extern const struct coll_algorithm coll_ring_allreduce, coll_ring_reduce_scatter,
+    coll_ring_allgather;
+extern const struct coll_algorithm coll_binomial_broadcast, coll_binomial_reduce,
+    coll_binomial_gather, coll_binomial_scatter;
+extern const struct coll_algorithm coll_bruck_allgather, coll_bruck_alltoall;
+extern const struct coll_algorithm coll_pairwise_alltoall, coll_pairwise_reduce_scatter;
+extern const struct coll_algorithm coll_dissemination_barrier;
+extern const struct coll_algorithm coll_chain_broadcast;
+extern const struct coll_algorithm coll_two_level_allreduce, coll_two_level_reduce,
+    coll_two_level_broadcast, coll_two_level_allgather, coll_two_level_reduce_scatter;
 
 #endif

@@ -57,10 +57,11 @@ static enum shoal_status emit_broadcast(const struct coll_shape *shape,
     if (tree.place == 0)
         source = span_of(BUFFER_INPUT, 0, shape->count);
     else
-        segments_recv(builder, parent_of(&tree), output, shape->segment_count);
+        coll_segments_recv(builder, parent_of(&tree), output, shape->segment_count);
     for (int step = tree.reach / 2; step > 0; step /= 2)
         if (has_child(&tree, step))
-            segments_send(builder, rank_at(&tree, tree.place + step), source, shape->segment_count);
+            coll_segments_send(builder, rank_at(&tree, tree.place + step), source,
+                               shape->segment_count);
     schedule_copy(builder, output, source);
     return SHOAL_OK;
 }
@@ -76,22 +77,22 @@ static enum shoal_status emit_reduce(const struct coll_shape *shape,
     int operand_count = 1;
     for (int step = 1; has_child(&tree, step); step *= 2) {
         operands[operand_count] = schedule_scratch(builder, shape->count);
-        segments_recv(builder, rank_at(&tree, tree.place + step), operands[operand_count++],
-                      shape->segment_count);
+        coll_segments_recv(builder, rank_at(&tree, tree.place + step), operands[operand_count++],
+                           shape->segment_count);
     }
     if (tree.place != 0)
         sum = operand_count > 1 ? operands[1] : operands[0];
-    uint64_t segments = segments_in(shape->count, shape->segment_count);
+    uint64_t segments = coll_segments_in(shape->count, shape->segment_count);
     for (uint64_t segment = 0; segment < segments; segment++) {
         struct schedule_span pieces[CHILDREN_MAX];
         for (int i = 0; i < operand_count; i++)
-            pieces[i] = segment_of(operands[i], segment, shape->segment_count);
+            pieces[i] = coll_segment_of(operands[i], segment, shape->segment_count);
         if (operand_count > 1 || tree.place == 0)
-            schedule_reduce(builder, segment_of(sum, segment, shape->segment_count), pieces,
+            schedule_reduce(builder, coll_segment_of(sum, segment, shape->segment_count), pieces,
                             operand_count, tree.place == 0);
     }
     if (tree.place != 0)
-        segments_send(builder, parent_of(&tree), sum, shape->segment_count);
+        coll_segments_send(builder, parent_of(&tree), sum, shape->segment_count);
     return SHOAL_OK;
 }
 
@@ -130,17 +131,17 @@ static void root_exchange(const struct tree *tree, const struct part *blocks, in
     if (!contiguous)
         run = schedule_scratch(tree->builder, user.count);
     if (gathers)
-        segments_recv(tree->builder, child, run, tree->shape->segment_count);
+        coll_segments_recv(tree->builder, child, run, tree->shape->segment_count);
     uint64_t offset = 0;
     for (int place = first; place < last && place < tree->shape->size && !contiguous; place++) {
         const struct part *block = &blocks[rank_at(tree, place)];
         struct schedule_span there = span_of(user.buffer, block->offset, block->count);
-        struct schedule_span here = span_within(run, offset, block->count);
+        struct schedule_span here = coll_span_within(run, offset, block->count);
         schedule_copy(tree->builder, gathers ? there : here, gathers ? here : there);
         offset += block->count;
     }
     if (!gathers)
-        segments_send(tree->builder, child, run, tree->shape->segment_count);
+        coll_segments_send(tree->builder, child, run, tree->shape->segment_count);
 }
 
 static enum shoal_status emit_root(const struct tree *tree)
@@ -148,7 +149,7 @@ static enum shoal_status emit_root(const struct tree *tree)
     const struct coll_shape *shape = tree->shape;
     struct part *blocks;
     TRY(BASE_NEW_ARRAY(&blocks, shape->size, "the root's blocks"));
-    parts_of_blocks(shape, blocks);
+    coll_parts_of_blocks(shape, blocks);
     struct part own = blocks[shape->root];
     for (int step = tree->reach / 2; step > 0; step /= 2)
         if (has_child(tree, step))
@@ -173,17 +174,17 @@ static enum shoal_status emit_gather(const struct coll_shape *shape,
     struct schedule_span run = own;
     if (has_child(&tree, 1)) {
         run = schedule_scratch(builder, run_count(&tree, tree.place, tree.place + tree.reach));
-        schedule_copy(builder, span_within(run, 0, own.count), own);
+        schedule_copy(builder, coll_span_within(run, 0, own.count), own);
     }
     uint64_t offset = own.count;
     for (int step = 1; has_child(&tree, step); step *= 2) {
         int child = tree.place + step;
         uint64_t count = run_count(&tree, child, child + step);
-        segments_recv(builder, rank_at(&tree, child), span_within(run, offset, count),
-                      shape->segment_count);
+        coll_segments_recv(builder, rank_at(&tree, child), coll_span_within(run, offset, count),
+                           shape->segment_count);
         offset += count;
     }
-    segments_send(builder, parent_of(&tree), run, shape->segment_count);
+    coll_segments_send(builder, parent_of(&tree), run, shape->segment_count);
     return SHOAL_OK;
 }
 
@@ -197,21 +198,21 @@ static enum shoal_status emit_scatter(const struct coll_shape *shape,
     struct schedule_span run = own;
     if (has_child(&tree, 1))
         run = schedule_scratch(builder, run_count(&tree, tree.place, tree.place + tree.reach));
-    segments_recv(builder, parent_of(&tree), run, shape->segment_count);
+    coll_segments_recv(builder, parent_of(&tree), run, shape->segment_count);
     for (int step = tree.reach / 2; step > 0; step /= 2) {
         if (!has_child(&tree, step))
             continue;
         int child = tree.place + step;
         uint64_t offset = run_count(&tree, tree.place, child);
-        segments_send(builder, rank_at(&tree, child),
-                      span_within(run, offset, run_count(&tree, child, child + step)),
-                      shape->segment_count);
+        coll_segments_send(builder, rank_at(&tree, child),
+                           coll_span_within(run, offset, run_count(&tree, child, child + step)),
+                           shape->segment_count);
     }
-    schedule_copy(builder, own, span_within(run, 0, own.count));
+    schedule_copy(builder, own, coll_span_within(run, 0, own.count));
     return SHOAL_OK;
 }
 
-const struct coll_algorithm binomial_broadcast = {
+const struct coll_algorithm coll_binomial_broadcast = {
     .name = "binomial",
     .kind = COLL_BROADCAST,
     .summary = "down a binomial tree: log2 p rounds, n log2 p sent by the root",
@@ -220,7 +221,7 @@ const struct coll_algorithm binomial_broadcast = {
     .emit = emit_broadcast,
 };
 
-const struct coll_algorithm binomial_reduce = {
+const struct coll_algorithm coll_binomial_reduce = {
     .name = "binomial",
     .kind = COLL_REDUCE,
     .summary = "up a binomial tree, summed at each node: log2 p rounds, n sent",
@@ -228,7 +229,7 @@ const struct coll_algorithm binomial_reduce = {
     .emit = emit_reduce,
 };
 
-const struct coll_algorithm binomial_gather = {
+const struct coll_algorithm coll_binomial_gather = {
     .name = "binomial",
     .kind = COLL_GATHER,
     .summary = "up a binomial tree: log2 p rounds, half of all blocks sent by one rank",
@@ -237,7 +238,7 @@ const struct coll_algorithm binomial_gather = {
     .emit = emit_gather,
 };
 
-const struct coll_algorithm binomial_scatter = {
+const struct coll_algorithm coll_binomial_scatter = {
     .name = "binomial",
     .kind = COLL_SCATTER,
     .summary = "down a binomial tree: log2 p rounds, all other blocks sent by the root",

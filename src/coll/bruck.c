@@ -34,7 +34,7 @@ static void put_in_place(const struct coll_shape *shape, struct schedule_builder
             run.count += next->count;
         }
         schedule_copy(builder, span_of(BUFFER_OUTPUT, run.offset, run.count),
-                      span_within(collected, from, run.count));
+                      coll_span_within(collected, from, run.count));
         from += run.count;
     }
 }
@@ -45,12 +45,12 @@ static enum shoal_status emit_allgather(const struct coll_shape *shape,
     int size = shape->size, rank = shape->rank;
     struct part *blocks;
     TRY(BASE_NEW_ARRAY(&blocks, size, "the blocks of an allgather"));
-    parts_of_blocks(shape, blocks);
+    coll_parts_of_blocks(shape, blocks);
     uint64_t total = 0;
     for (int i = 0; i < size; i++)
         total += blocks[i].count;
     struct schedule_span collected = schedule_scratch(builder, total);
-    schedule_copy(builder, span_within(collected, 0, blocks[rank].count),
+    schedule_copy(builder, coll_span_within(collected, 0, blocks[rank].count),
                   span_of(BUFFER_INPUT, 0, blocks[rank].count));
 
     uint64_t held = blocks[rank].count; /* elements of the `distance` blocks that are here */
@@ -61,10 +61,10 @@ static enum shoal_status emit_allgather(const struct coll_shape *shape,
             outgoing += blocks[(rank + i) % size].count;
             incoming += blocks[(rank + distance + i) % size].count;
         }
-        segments_send(builder, (rank + size - distance) % size, span_within(collected, 0, outgoing),
-                      shape->segment_count);
-        segments_recv(builder, (rank + distance) % size, span_within(collected, held, incoming),
-                      shape->segment_count);
+        coll_segments_send(builder, (rank + size - distance) % size,
+                           coll_span_within(collected, 0, outgoing), shape->segment_count);
+        coll_segments_recv(builder, (rank + distance) % size,
+                           coll_span_within(collected, held, incoming), shape->segment_count);
         held += incoming;
     }
     put_in_place(shape, builder, blocks, collected);
@@ -93,13 +93,13 @@ static void move_on(const struct coll_shape *shape, struct schedule_builder *bui
     for (int distance = 0; distance < shape->size; distance++) {
         if (!(distance & step))
             continue;
-        schedule_copy(builder, span_within(packed, offset, shape->count), where[distance]);
-        where[distance] = span_within(arrived, offset, shape->count);
+        schedule_copy(builder, coll_span_within(packed, offset, shape->count), where[distance]);
+        where[distance] = coll_span_within(arrived, offset, shape->count);
         offset += shape->count;
     }
-    segments_send(builder, (shape->rank + step) % shape->size, packed, shape->segment_count);
-    segments_recv(builder, (shape->rank + shape->size - step) % shape->size, arrived,
-                  shape->segment_count);
+    coll_segments_send(builder, (shape->rank + step) % shape->size, packed, shape->segment_count);
+    coll_segments_recv(builder, (shape->rank + shape->size - step) % shape->size, arrived,
+                       shape->segment_count);
 }
 
 static enum shoal_status emit_alltoall(const struct coll_shape *shape,
@@ -123,7 +123,7 @@ static enum shoal_status emit_alltoall(const struct coll_shape *shape,
     return SHOAL_OK;
 }
 
-const struct coll_algorithm bruck_allgather = {
+const struct coll_algorithm coll_bruck_allgather = {
     .name = "bruck",
     .kind = COLL_ALLGATHER,
     .summary = "collected blocks go to rank r-1, r-2, r-4, …: log2 p rounds, (p-1) n sent",
@@ -132,7 +132,7 @@ const struct coll_algorithm bruck_allgather = {
     .emit = emit_allgather,
 };
 
-const struct coll_algorithm bruck_alltoall = {
+const struct coll_algorithm coll_bruck_alltoall = {
     .name = "bruck",
     .kind = COLL_ALLTOALL,
     .summary = "blocks travel by the bits of their distance: log2 p rounds, (p/2) n log2 p sent",

@@ -15,9 +15,9 @@ static enum shoal_status emit_broadcast(const struct coll_shape *shape,
     struct schedule_span output = span_of(BUFFER_OUTPUT, 0, shape->count), source = output;
     if (place == 0)
         source = span_of(BUFFER_INPUT, 0, shape->count);
-    uint64_t segments = segments_in(shape->count, shape->segment_count);
+    uint64_t segments = coll_segments_in(shape->count, shape->segment_count);
     for (uint64_t segment = 0; segment < segments; segment++) {
-        struct schedule_span piece = segment_of(source, segment, shape->segment_count);
+        struct schedule_span piece = coll_segment_of(source, segment, shape->segment_count);
         if (place > 0)
             schedule_recv(builder, previous, piece);
         if (place < size - 1)
@@ -27,7 +27,7 @@ static enum shoal_status emit_broadcast(const struct coll_shape *shape,
     return SHOAL_OK;
 }
 
-const struct coll_algorithm chain_broadcast = {
+const struct coll_algorithm coll_chain_broadcast = {
     .name = "chain",
     .kind = COLL_BROADCAST,
     .summary = "segments pass from rank to rank: p-2 + segments rounds, n sent",

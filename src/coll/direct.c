@@ -58,13 +58,13 @@ static enum shoal_status emit_buffer(const struct coll_shape *shape,
     struct schedule_span output = span_of(BUFFER_OUTPUT, 0, shape->count);
     enum shoal_status status;
     if (shape->kind == COLL_ALLREDUCE)
-        status = team_allreduce(builder, &crew.team, input, output, shape->segment_count);
+        status = coll_team_allreduce(builder, &crew.team, input, output, shape->segment_count);
     else if (shape->kind == COLL_REDUCE)
-        status =
-            team_reduce_to(builder, &crew.team, shape->root, input, output, shape->segment_count);
+        status = coll_team_reduce_to(builder, &crew.team, shape->root, input, output,
+                                     shape->segment_count);
     else
-        status =
-            team_broadcast(builder, &crew.team, shape->root, input, output, shape->segment_count);
+        status = coll_team_broadcast(builder, &crew.team, shape->root, input, output,
+                                     shape->segment_count);
     crew_release(&crew);
     return status;
 }
@@ -75,22 +75,24 @@ static enum shoal_status emit_blocks(const struct coll_shape *shape,
 {
     struct crew crew;
     TRY(crew_init(shape, &crew));
-    parts_of_blocks(shape, crew.parts);
+    coll_parts_of_blocks(shape, crew.parts);
     struct team *team = &crew.team;
     struct schedule_span input = span_of(BUFFER_INPUT, 0, 0), output = span_of(BUFFER_OUTPUT, 0, 0);
     enum shoal_status status = SHOAL_OK;
     switch (shape->kind) {
     case COLL_ALLGATHER:
-        team_share(builder, team, crew.parts, input, output, shape->segment_count);
+        coll_team_share(builder, team, crew.parts, input, output, shape->segment_count);
         break;
     case COLL_GATHER:
-        team_collect(builder, team, crew.parts, shape->root, input, output, shape->segment_count);
+        coll_team_collect(builder, team, crew.parts, shape->root, input, output,
+                          shape->segment_count);
         break;
     case COLL_SCATTER:
-        team_deal(builder, team, crew.parts, shape->root, input, output, shape->segment_count);
+        coll_team_deal(builder, team, crew.parts, shape->root, input, output, shape->segment_count);
         break;
     default:
-        status = team_reduce(builder, team, crew.parts, input, output, shape->segment_count, true);
+        status =
+            coll_team_reduce(builder, team, crew.parts, input, output, shape->segment_count, true);
         break;
     }
     crew_release(&crew);
@@ -108,17 +110,18 @@ static enum shoal_status emit_alltoall(const struct coll_shape *shape,
     struct part *outgoing;
     TRY(BASE_NEW_ARRAY(&outgoing, 2 * shape->size, "the blocks of an alltoall"));
     struct part *incoming = outgoing + shape->size;
-    parts_of_blocks(shape, outgoing);
-    parts_of_blocks(&receiving, incoming);
+    coll_parts_of_blocks(shape, outgoing);
+    coll_parts_of_blocks(&receiving, incoming);
     struct schedule_span input = span_of(BUFFER_INPUT, 0, 0), output = span_of(BUFFER_OUTPUT, 0, 0);
     for (int distance = 1; distance < shape->size; distance++) {
         int to = (shape->rank + distance) % shape->size;
         int from = (shape->rank + shape->size - distance) % shape->size;
-        segments_send(builder, to, part_at(input, outgoing[to]), shape->segment_count);
-        segments_recv(builder, from, part_at(output, incoming[from]), shape->segment_count);
+        coll_segments_send(builder, to, coll_part_at(input, outgoing[to]), shape->segment_count);
+        coll_segments_recv(builder, from, coll_part_at(output, incoming[from]),
+                           shape->segment_count);
     }
-    schedule_copy(builder, part_at(output, incoming[shape->rank]),
-                  part_at(input, outgoing[shape->rank]));
+    schedule_copy(builder, coll_part_at(output, incoming[shape->rank]),
+                  coll_part_at(input, outgoing[shape->rank]));
     base_free(outgoing);
     return SHOAL_OK;
 }
@@ -133,7 +136,7 @@ static enum shoal_status emit_barrier(const struct coll_shape *shape,
     return SHOAL_OK;
 }
 
-const struct coll_algorithm direct_allreduce = {
+const struct coll_algorithm coll_direct_allreduce = {
     .name = "direct",
     .kind = COLL_ALLREDUCE,
     .summary = "each rank sums one shard and sends it to all: 2 rounds, 2(p-1)/p n sent",
@@ -142,7 +145,7 @@ const struct coll_algorithm direct_allreduce = {
     .emit = emit_buffer,
 };
 
-const struct coll_algorithm direct_reduce = {
+const struct coll_algorithm coll_direct_reduce = {
     .name = "direct",
     .kind = COLL_REDUCE,
     .summary = "the other ranks sum one shard each and send it to the root: 2 rounds, n sent",
@@ -151,7 +154,7 @@ const struct coll_algorithm direct_reduce = {
     .emit = emit_buffer,
 };
 
-const struct coll_algorithm direct_broadcast = {
+const struct coll_algorithm coll_direct_broadcast = {
     .name = "direct",
     .kind = COLL_BROADCAST,
     .summary = "the root deals shards, which the others pass on to each other: 2 rounds, n sent",
@@ -160,7 +163,7 @@ const struct coll_algorithm direct_broadcast = {
     .emit = emit_buffer,
 };
 
-const struct coll_algorithm direct_allgather = {
+const struct coll_algorithm coll_direct_allgather = {
     .name = "direct",
     .kind = COLL_ALLGATHER,
     .summary = "each rank sends its block to all: 1 round, (p-1) n sent",
@@ -169,7 +172,7 @@ const struct coll_algorithm direct_allgather = {
     .emit = emit_blocks,
 };
 
-const struct coll_algorithm direct_gather = {
+const struct coll_algorithm coll_direct_gather = {
     .name = "direct",
     .kind = COLL_GATHER,
     .summary = "each rank sends its block to the root: 1 round, n sent",
@@ -178,7 +181,7 @@ const struct coll_algorithm direct_gather = {
     .emit = emit_blocks,
 };
 
-const struct coll_algorithm direct_reduce_scatter = {
+const struct coll_algorithm coll_direct_reduce_scatter = {
     .name = "direct",
     .kind = COLL_REDUCE_SCATTER,
     .summary = "each rank sends block i to rank i, which sums: 1 round, (p-1) n sent",
@@ -187,7 +190,7 @@ const struct coll_algorithm direct_reduce_scatter = {
     .emit = emit_blocks,
 };
 
-const struct coll_algorithm direct_scatter = {
+const struct coll_algorithm coll_direct_scatter = {
     .name = "direct",
     .kind = COLL_SCATTER,
     .summary = "the root sends each rank its block: 1 round, (p-1) n sent by the root",
@@ -196,7 +199,7 @@ const struct coll_algorithm direct_scatter = {
     .emit = emit_blocks,
 };
 
-const struct coll_algorithm direct_alltoall = {
+const struct coll_algorithm coll_direct_alltoall = {
     .name = "direct",
     .kind = COLL_ALLTOALL,
     .summary = "each rank sends each other its block at once: 1 round, (p-1) n sent",
@@ -205,7 +208,7 @@ const struct coll_algorithm direct_alltoall = {
     .emit = emit_alltoall,
 };
 
-const struct coll_algorithm direct_barrier = {
+const struct coll_algorithm coll_direct_barrier = {
     .name = "direct",
     .kind = COLL_BARRIER,
     .summary = "each rank signals each other: 1 round, p-1 signals",

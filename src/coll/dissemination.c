@@ -18,7 +18,7 @@ static enum shoal_status emit_barrier(const struct coll_shape *shape,
     return SHOAL_OK;
 }
 
-const struct coll_algorithm dissemination_barrier = {
+const struct coll_algorithm coll_dissemination_barrier = {
     .name = "dissemination",
     .kind = COLL_BARRIER,
     .summary = "signals to rank r+1, r+2, r+4, …: log2 p rounds",

@@ -23,8 +23,8 @@ static enum shoal_status emit_allreduce(const struct coll_shape *shape,
     for (int distance = 1; distance < size; distance++) {
         int to = (shape->rank + distance) % size, from = (shape->rank + size - distance) % size;
         sources[from] = schedule_scratch(builder, shape->count);
-        segments_send(builder, to, input, shape->segment_count);
-        segments_recv(builder, from, sources[from], shape->segment_count);
+        coll_segments_send(builder, to, input, shape->segment_count);
+        coll_segments_recv(builder, from, sources[from], shape->segment_count);
     }
     schedule_reduce(builder, span_of(BUFFER_OUTPUT, 0, shape->count), sources, size, true);
     base_free(sources);
@@ -43,8 +43,8 @@ static enum shoal_status emit_reduce(const struct coll_shape *shape,
             ranks[rank] = rank;
         parts[shape->root].count = shape->count;
         struct team team = {.ranks = ranks, .size = shape->size, .me = shape->rank};
-        status = team_reduce(builder, &team, parts, span_of(BUFFER_INPUT, 0, 0),
-                             span_of(BUFFER_OUTPUT, 0, 0), shape->segment_count, true);
+        status = coll_team_reduce(builder, &team, parts, span_of(BUFFER_INPUT, 0, 0),
+                                  span_of(BUFFER_OUTPUT, 0, 0), shape->segment_count, true);
         base_free(ranks);
     }
     base_free(parts);
@@ -57,11 +57,12 @@ static enum shoal_status emit_broadcast(const struct coll_shape *shape,
     struct schedule_span input = span_of(BUFFER_INPUT, 0, shape->count);
     struct schedule_span output = span_of(BUFFER_OUTPUT, 0, shape->count);
     if (shape->rank != shape->root) {
-        segments_recv(builder, shape->root, output, shape->segment_count);
+        coll_segments_recv(builder, shape->root, output, shape->segment_count);
         return SHOAL_OK;
     }
     for (int distance = 1; distance < shape->size; distance++)
-        segments_send(builder, (shape->root + distance) % shape->size, input, shape->segment_count);
+        coll_segments_send(builder, (shape->root + distance) % shape->size, input,
+                           shape->segment_count);
     schedule_copy(builder, output, input);
     return SHOAL_OK;
 }
@@ -75,7 +76,7 @@ static bool is_small(const struct coll_shape *shape)
     return others == 0 || shape->count <= SCRATCH_BYTES_MAX / shape->elem_bytes / others;
 }
 
-const struct coll_algorithm exchange_allreduce = {
+const struct coll_algorithm coll_exchange_allreduce = {
     .name = "exchange",
     .kind = COLL_ALLREDUCE,
     .summary = "each rank sends its input to all and sums alone: 1 round, (p-1) n sent",
@@ -85,7 +86,7 @@ const struct coll_algorithm exchange_allreduce = {
     .emit = emit_allreduce,
 };
 
-const struct coll_algorithm exchange_reduce = {
+const struct coll_algorithm coll_exchange_reduce = {
     .name = "exchange",
     .kind = COLL_REDUCE,
     .summary = "each rank sends its input to the root, which sums: 1 round, n sent",
@@ -94,7 +95,7 @@ const struct coll_algorithm exchange_reduce = {
     .emit = emit_reduce,
 };
 
-const struct coll_algorithm exchange_broadcast = {
+const struct coll_algorithm coll_exchange_broadcast = {
     .name = "exchange",
     .kind = COLL_BROADCAST,
     .summary = "the root sends to each rank: 1 round, (p-1) n sent by the root",

@@ -4,7 +4,7 @@
 
 #include "coll/segments.h"
 
-struct fold fold_of(int rank, int size)
+struct fold coll_fold_of(int rank, int size)
 {
     struct fold fold = {.core = 1, .partner = -1};
     while (fold.core <= size / 2)
@@ -19,39 +19,39 @@ struct fold fold_of(int rank, int size)
     return fold;
 }
 
-int fold_rank(const struct fold *fold, int core_rank)
+int coll_fold_rank(const struct fold *fold, int core_rank)
 {
     return core_rank < fold->extra ? 2 * core_rank + 1 : core_rank + fold->extra;
 }
 
-int fold_first(const struct fold *fold, int core_rank)
+int coll_fold_first(const struct fold *fold, int core_rank)
 {
     return core_rank < fold->extra ? 2 * core_rank : core_rank + fold->extra;
 }
 
-struct schedule_span fold_in(struct schedule_builder *builder, const struct fold *fold,
-                             struct schedule_span input, struct schedule_span sum,
-                             uint64_t segment_count)
+struct schedule_span coll_fold_in(struct schedule_builder *builder, const struct fold *fold,
+                                  struct schedule_span input, struct schedule_span sum,
+                                  uint64_t segment_count)
 {
     if (fold->partner < 0)
         return input;
     if (fold->core_rank < 0) {
-        segments_send(builder, fold->partner, input, segment_count);
+        coll_segments_send(builder, fold->partner, input, segment_count);
         return input;
     }
     struct schedule_span arrived = schedule_scratch(builder, input.count);
-    segments_recv(builder, fold->partner, arrived, segment_count);
-    segments_reduce(builder, sum, arrived, input, segment_count, false);
+    coll_segments_recv(builder, fold->partner, arrived, segment_count);
+    coll_segments_reduce(builder, sum, arrived, input, segment_count, false);
     return sum;
 }
 
-void fold_out(struct schedule_builder *builder, const struct fold *fold,
-              struct schedule_span output, uint64_t segment_count)
+void coll_fold_out(struct schedule_builder *builder, const struct fold *fold,
+                   struct schedule_span output, uint64_t segment_count)
 {
     if (fold->partner < 0)
         return;
     if (fold->core_rank < 0)
-        segments_recv(builder, fold->partner, output, segment_count);
+        coll_segments_recv(builder, fold->partner, output, segment_count);
     else
-        segments_send(builder, fold->partner, output, segment_count);
+        coll_segments_send(builder, fold->partner, output, segment_count);
 }

@@ -20,20 +20,20 @@ struct fold {
     int partner;   /* the other one of the pair, -1: none */
 };
 
-struct fold fold_of(int rank, int size);
+struct fold coll_fold_of(int rank, int size);
 /* The group's rank of a core rank. */
-int fold_rank(const struct fold *fold, int core_rank);
+int coll_fold_rank(const struct fold *fold, int core_rank);
 /* The first of the ranks that core ranks from `core_rank` on stand for; the size for core_rank ==
  * core. */
-int fold_first(const struct fold *fold, int core_rank);
+int coll_fold_first(const struct fold *fold, int core_rank);
 
 /* The pairs' first step: the resting rank sends `input`; its partner puts the sum in `sum`, and the
  * span that holds its value from then on is returned (`input` on all others). */
-struct schedule_span fold_in(struct schedule_builder *builder, const struct fold *fold,
-                             struct schedule_span input, struct schedule_span sum,
-                             uint64_t segment_count);
+struct schedule_span coll_fold_in(struct schedule_builder *builder, const struct fold *fold,
+                                  struct schedule_span input, struct schedule_span sum,
+                                  uint64_t segment_count);
 /* The pairs' last step: the resting rank gets the partner's `output`. */
-void fold_out(struct schedule_builder *builder, const struct fold *fold,
-              struct schedule_span output, uint64_t segment_count);
+void coll_fold_out(struct schedule_builder *builder, const struct fold *fold,
+                   struct schedule_span output, uint64_t segment_count);
 
 #endif

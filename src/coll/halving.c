@@ -35,7 +35,8 @@ struct halving {
 static struct schedule_span kept_by(const struct halving *halving, struct schedule_span range,
                                     int first, int last)
 {
-    return span_within(range, halving->begin[first], halving->begin[last] - halving->begin[first]);
+    return coll_span_within(range, halving->begin[first],
+                            halving->begin[last] - halving->begin[first]);
 }
 
 /* One round with the core rank at `distance`: both hold 2*distance parts from `first` on. Puts the
@@ -46,19 +47,19 @@ static void halve(struct halving *halving, int first, int distance, struct sched
     struct schedule_builder *builder = halving->builder;
     uint64_t segment_count = halving->shape->segment_count;
     int me = halving->fold.core_rank, core_peer = me ^ distance;
-    int peer = fold_rank(&halving->fold, core_peer);
+    int peer = coll_fold_rank(&halving->fold, core_peer);
     int mine = me & distance ? first + distance : first;
     int theirs = me & distance ? first : first + distance;
 
     struct schedule_span given = kept_by(halving, halving->value, theirs, theirs + distance);
     struct schedule_span kept = kept_by(halving, halving->value, mine, mine + distance);
     struct schedule_span arrived = schedule_scratch(builder, kept.count);
-    segments_send(builder, peer, given, segment_count);
-    segments_recv(builder, peer, arrived, segment_count);
+    coll_segments_send(builder, peer, given, segment_count);
+    coll_segments_recv(builder, peer, arrived, segment_count);
     bool lower = core_peer < me;
     to.count = kept.count;
-    segments_reduce(builder, to, lower ? arrived : kept, lower ? kept : arrived, segment_count,
-                    final);
+    coll_segments_reduce(builder, to, lower ? arrived : kept, lower ? kept : arrived, segment_count,
+                         final);
 }
 
 /* All rounds but the last one, whose result the callers place differently. */
@@ -77,7 +78,7 @@ static enum shoal_status halving_init(const struct coll_shape *shape,
                                       struct schedule_builder *builder, struct halving *halving)
 {
     *halving = (struct halving){.shape = shape, .builder = builder};
-    halving->fold = fold_of(shape->rank, shape->size);
+    halving->fold = coll_fold_of(shape->rank, shape->size);
     return BASE_NEW_ARRAY(&halving->begin, halving->fold.core + 1, "the parts of a halving");
 }
 
@@ -89,12 +90,12 @@ static void double_back(const struct halving *halving, struct schedule_span outp
     int me = halving->fold.core_rank;
     uint64_t segment_count = halving->shape->segment_count;
     for (int distance = 1; distance < halving->fold.core; distance *= 2) {
-        int peer = fold_rank(&halving->fold, me ^ distance);
+        int peer = coll_fold_rank(&halving->fold, me ^ distance);
         int mine = me & ~(distance - 1), theirs = mine ^ distance;
-        segments_send(halving->builder, peer, kept_by(halving, output, mine, mine + distance),
-                      segment_count);
-        segments_recv(halving->builder, peer, kept_by(halving, output, theirs, theirs + distance),
-                      segment_count);
+        coll_segments_send(halving->builder, peer, kept_by(halving, output, mine, mine + distance),
+                           segment_count);
+        coll_segments_recv(halving->builder, peer,
+                           kept_by(halving, output, theirs, theirs + distance), segment_count);
     }
 }
 
@@ -103,7 +104,7 @@ static enum shoal_status cut_evenly(struct halving *halving)
     int core = halving->fold.core;
     struct part *parts;
     TRY(BASE_NEW_ARRAY(&parts, core, "the parts of a halving"));
-    parts_cut(halving->shape->count, parts, core);
+    coll_parts_cut(halving->shape->count, parts, core);
     for (int i = 0; i < core; i++)
         halving->begin[i] = parts[i].offset;
     halving->begin[core] = halving->shape->count;
@@ -124,14 +125,14 @@ static enum shoal_status emit_allreduce(const struct coll_shape *shape,
     TRY(halving_init(shape, builder, &halving));
     enum shoal_status status = cut_evenly(&halving);
     halving.sum = output;
-    halving.value = fold_in(builder, &halving.fold, input, output, shape->segment_count);
+    halving.value = coll_fold_in(builder, &halving.fold, input, output, shape->segment_count);
     if (status == SHOAL_OK && halving.fold.core_rank >= 0) {
         int me = halving.fold.core_rank;
         halve_until_last(&halving);
         halve(&halving, me & ~1, 1, kept_by(&halving, output, me, me + 1), true);
         double_back(&halving, output);
     }
-    fold_out(builder, &halving.fold, output, shape->segment_count);
+    coll_fold_out(builder, &halving.fold, output, shape->segment_count);
     base_free(halving.begin);
     return status;
 }
@@ -151,16 +152,16 @@ static void finish_blocks(struct halving *halving)
     struct schedule_span both = kept_by(halving, halving->sum, me, me + 1);
     halve(halving, me & ~1, 1, both, true);
     uint64_t theirs = coll_block_count(shape, halving->fold.partner);
-    segments_send(halving->builder, halving->fold.partner, span_within(both, 0, theirs),
-                  shape->segment_count);
-    schedule_copy(halving->builder, output, span_within(both, theirs, output.count));
+    coll_segments_send(halving->builder, halving->fold.partner, coll_span_within(both, 0, theirs),
+                       shape->segment_count);
+    schedule_copy(halving->builder, output, coll_span_within(both, theirs, output.count));
 }
 
 static void begins_of_blocks(struct halving *halving)
 {
     uint64_t offset = 0;
     for (int rank = 0, core_rank = 0; rank <= halving->shape->size; rank++) {
-        if (rank == fold_first(&halving->fold, core_rank))
+        if (rank == coll_fold_first(&halving->fold, core_rank))
             halving->begin[core_rank++] = offset;
         if (rank < halving->shape->size)
             offset += coll_block_count(halving->shape, rank);
@@ -183,18 +184,18 @@ static enum shoal_status emit_reduce_scatter(const struct coll_shape *shape,
     struct schedule_span input = span_of(BUFFER_INPUT, 0, total);
     if (halving.fold.core_rank >= 0)
         halving.sum = schedule_scratch(builder, total);
-    halving.value = fold_in(builder, &halving.fold, input, halving.sum, shape->segment_count);
+    halving.value = coll_fold_in(builder, &halving.fold, input, halving.sum, shape->segment_count);
     if (halving.fold.core_rank >= 0) {
         halve_until_last(&halving);
         finish_blocks(&halving);
     } else {
-        segments_recv(builder, halving.fold.partner, output, shape->segment_count);
+        coll_segments_recv(builder, halving.fold.partner, output, shape->segment_count);
     }
     base_free(halving.begin);
     return SHOAL_OK;
 }
 
-const struct coll_algorithm halving_doubling_allreduce = {
+const struct coll_algorithm coll_halving_doubling_allreduce = {
     .name = "halving_doubling",
     .kind = COLL_ALLREDUCE,
     .summary = "halving reduce-scatter, doubling allgather: 2 log2 p rounds, 2(p-1)/p n sent",
@@ -202,7 +203,7 @@ const struct coll_algorithm halving_doubling_allreduce = {
     .emit = emit_allreduce,
 };
 
-const struct coll_algorithm halving_reduce_scatter = {
+const struct coll_algorithm coll_halving_reduce_scatter = {
     .name = "halving",
     .kind = COLL_REDUCE_SCATTER,
     .summary = "pairs at distance p/2, …, 1 exchange halves: log2 p rounds, (p-1) n sent",

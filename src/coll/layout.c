@@ -26,7 +26,7 @@ static void sort_ranks(const struct coll_shape *shape, struct layout *layout)
     }
 }
 
-enum shoal_status layout_init(const struct coll_shape *shape, struct layout *layout)
+enum shoal_status coll_layout_init(const struct coll_shape *shape, struct layout *layout)
 {
     *layout = (struct layout){.host_count = shape->host_count,
                               .host = shape->host_of[shape->rank],
@@ -35,14 +35,14 @@ enum shoal_status layout_init(const struct coll_shape *shape, struct layout *lay
     if (status == SHOAL_OK)
         status = BASE_NEW_ARRAY(&layout->first, shape->host_count + 1, "the ranks by host");
     if (status != SHOAL_OK) {
-        layout_release(layout);
+        coll_layout_release(layout);
         return status;
     }
     sort_ranks(shape, layout);
     return SHOAL_OK;
 }
 
-void layout_release(struct layout *layout)
+void coll_layout_release(struct layout *layout)
 {
     base_free(layout->ranks);
     base_free(layout->first);

@@ -13,21 +13,21 @@ struct layout {
     int *first;      /* [host_count+1] of each host in `ranks` */
 };
 
-enum shoal_status layout_init(const struct coll_shape *shape, struct layout *layout);
-void layout_release(struct layout *layout);
+enum shoal_status coll_layout_init(const struct coll_shape *shape, struct layout *layout);
+void coll_layout_release(struct layout *layout);
 
-static inline int layout_host_size(const struct layout *layout, int host)
+static inline int coll_layout_host_size(const struct layout *layout, int host)
 {
     return layout->first[host + 1] - layout->first[host];
 }
 
-static inline int layout_rank(const struct layout *layout, int host, int local)
+static inline int coll_layout_rank(const struct layout *layout, int host, int local)
 {
     return layout->ranks[layout->first[host] + local];
 }
 
 /* The host `distance` places after this rank's own. */
-static inline int layout_host_after(const struct layout *layout, int distance)
+static inline int coll_layout_host_after(const struct layout *layout, int distance)
 {
     return (layout->host + distance) % layout->host_count;
 }

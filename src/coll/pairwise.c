@@ -26,15 +26,16 @@ static enum shoal_status emit_alltoall(const struct coll_shape *shape,
     struct part *outgoing;
     TRY(BASE_NEW_ARRAY(&outgoing, 2 * size, "the blocks of an alltoall"));
     struct part *incoming = outgoing + size;
-    parts_of_blocks(shape, outgoing);
-    parts_of_blocks(&receiving, incoming);
+    coll_parts_of_blocks(shape, outgoing);
+    coll_parts_of_blocks(&receiving, incoming);
     struct schedule_span input = span_of(BUFFER_INPUT, 0, 0), output = span_of(BUFFER_OUTPUT, 0, 0);
-    schedule_copy(builder, part_at(output, incoming[rank]), part_at(input, outgoing[rank]));
+    schedule_copy(builder, coll_part_at(output, incoming[rank]),
+                  coll_part_at(input, outgoing[rank]));
     for (int distance = 1; distance < size; distance++) {
         int to = (rank + distance) % size, from = (rank + size - distance) % size;
         schedule_fence(builder);
-        schedule_send(builder, to, part_at(input, outgoing[to]));
-        schedule_recv(builder, from, part_at(output, incoming[from]));
+        schedule_send(builder, to, coll_part_at(input, outgoing[to]));
+        schedule_recv(builder, from, coll_part_at(output, incoming[from]));
     }
     base_free(outgoing);
     return SHOAL_OK;
@@ -46,9 +47,9 @@ static enum shoal_status emit_reduce_scatter(const struct coll_shape *shape,
     int size = shape->size, rank = shape->rank;
     struct part *blocks;
     TRY(BASE_NEW_ARRAY(&blocks, size, "the blocks of a reduce-scatter"));
-    parts_of_blocks(shape, blocks);
+    coll_parts_of_blocks(shape, blocks);
     struct schedule_span input = span_of(BUFFER_INPUT, 0, 0);
-    struct schedule_span own = part_at(input, blocks[rank]);
+    struct schedule_span own = coll_part_at(input, blocks[rank]);
     struct schedule_span output = span_of(BUFFER_OUTPUT, 0, own.count), sum = own;
     if (size == 1)
         schedule_reduce(builder, output, &own, 1, true);
@@ -58,16 +59,17 @@ static enum shoal_status emit_reduce_scatter(const struct coll_shape *shape,
     for (int distance = 1; distance < size; distance++) {
         int to = (rank + distance) % size, from = (rank + size - distance) % size;
         struct schedule_span arrived = slots[(distance - 1) % 2];
-        segments_send(builder, to, part_at(input, blocks[to]), shape->segment_count);
-        segments_recv(builder, from, arrived, shape->segment_count);
-        segments_reduce(builder, output, sum, arrived, shape->segment_count, distance == size - 1);
+        coll_segments_send(builder, to, coll_part_at(input, blocks[to]), shape->segment_count);
+        coll_segments_recv(builder, from, arrived, shape->segment_count);
+        coll_segments_reduce(builder, output, sum, arrived, shape->segment_count,
+                             distance == size - 1);
         sum = output;
     }
     base_free(blocks);
     return SHOAL_OK;
 }
 
-const struct coll_algorithm pairwise_alltoall = {
+const struct coll_algorithm coll_pairwise_alltoall = {
     .name = "pairwise",
     .kind = COLL_ALLTOALL,
     .summary = "round k: to rank r+k, from rank r-k: p-1 rounds, (p-1) n sent",
@@ -76,7 +78,7 @@ const struct coll_algorithm pairwise_alltoall = {
     .emit = emit_alltoall,
 };
 
-const struct coll_algorithm pairwise_reduce_scatter = {
+const struct coll_algorithm coll_pairwise_reduce_scatter = {
     .name = "pairwise",
     .kind = COLL_REDUCE_SCATTER,
     .summary = "round k: to rank r+k, from rank r-k, added to the own block: p-1 rounds, (p-1) n "

@@ -112,7 +112,7 @@ static int host_of(const struct model *model, uint32_t number)
 
 static double bytes_of(const struct model *model, uint32_t number)
 {
-    const struct schedule_step *step = steps_at(&model->steps, number);
+    const struct schedule_step *step = coll_steps_at(&model->steps, number);
     return (double)step->at.count * (double)model->shapes[0].elem_bytes;
 }
 
@@ -185,7 +185,7 @@ static enum shoal_status use_port(struct model *model, int host, bool leaves)
 /* Processor time of a local step, or of a message within a host. */
 static double work_ns(const struct model *model, uint32_t number)
 {
-    const struct schedule_step *step = steps_at(&model->steps, number);
+    const struct schedule_step *step = coll_steps_at(&model->steps, number);
     double bytes = bytes_of(model, number);
     if (step->kind == STEP_REDUCE)
         return bytes * step->source_count / model->links->reduce_bytes_per_ns;
@@ -200,7 +200,7 @@ static enum shoal_status use_processor(struct model *model, int rank)
     uint32_t number = queue_pop(&processor->work).number;
     processor->busy = true;
     model->times[number].start_ns = model->now_ns;
-    if (steps_at(&model->steps, number)->kind == STEP_RECV)
+    if (coll_steps_at(&model->steps, number)->kind == STEP_RECV)
         model->times[model->steps.partner[number]].start_ns = model->now_ns;
     return schedule_event(model, model->now_ns + work_ns(model, number), number, EVENT_FREES);
 }
@@ -209,7 +209,7 @@ static enum shoal_status use_processor(struct model *model, int rank)
 
 static enum shoal_status make_ready(struct model *model, uint32_t number)
 {
-    const struct schedule_step *step = steps_at(&model->steps, number);
+    const struct schedule_step *step = coll_steps_at(&model->steps, number);
     int rank = model->steps.rank_of[number];
     if (step->kind == STEP_REDUCE || step->kind == STEP_COPY) {
         touch_rank(model, rank);
@@ -232,10 +232,10 @@ static enum shoal_status make_ready(struct model *model, uint32_t number)
 
 static enum shoal_status end_step(struct model *model, uint32_t number)
 {
-    const struct schedule_step *step = steps_at(&model->steps, number);
+    const struct schedule_step *step = coll_steps_at(&model->steps, number);
     model->times[number].end_ns = model->now_ns;
     for (uint32_t i = 0; i < step->after_count; i++) {
-        uint32_t later = steps_after(&model->steps, number, i);
+        uint32_t later = coll_steps_after(&model->steps, number, i);
         if (--model->waits[later] == 0)
             TRY(make_ready(model, later));
     }
@@ -245,7 +245,7 @@ static enum shoal_status end_step(struct model *model, uint32_t number)
 /* A server is done: with a message between hosts, one within a host, or a copy or reduce. */
 static enum shoal_status free_server(struct model *model, uint32_t number)
 {
-    enum step_kind kind = steps_at(&model->steps, number)->kind;
+    enum step_kind kind = coll_steps_at(&model->steps, number)->kind;
     if (kind == STEP_SEND) {
         uint32_t receive = model->steps.partner[number];
         int from = host_of(model, number), to = host_of(model, receive);
@@ -288,7 +288,7 @@ static enum shoal_status run_events(struct model *model)
 {
     const struct steps *steps = &model->steps;
     for (uint32_t number = 0; number < steps->count; number++)
-        model->waits[number] = steps_at(steps, number)->wait_count + 1;
+        model->waits[number] = coll_steps_at(steps, number)->wait_count + 1;
     /* All are held by one wait more until each has been looked at, so that none starts twice. */
     for (uint32_t number = 0; number < steps->count; number++)
         if (--model->waits[number] == 0)
@@ -308,7 +308,7 @@ static enum shoal_status run_events(struct model *model)
     for (uint32_t number = 0; number < steps->count; number++)
         if (model->waits[number] != 0)
             return base_error(SHOAL_ERR_INTERNAL, "deadlock: %s never starts",
-                              steps_text(steps, number));
+                              coll_steps_text(steps, number));
     return SHOAL_OK;
 }
 
@@ -318,10 +318,10 @@ static enum shoal_status model_run(struct model *model, struct schedule *const *
     const struct coll_shape *shape = &model->shapes[0];
     size_t hosts = (size_t)shape->host_count;
     model->host_count = shape->host_count;
-    TRY(steps_init(schedules, shape->size, &model->steps));
+    TRY(coll_steps_init(schedules, shape->size, &model->steps));
     if (model->steps.count >= UINT32_MAX / 2)
         return base_error(SHOAL_ERR_LIMIT, "too many steps to predict their time");
-    TRY(steps_pair(&model->steps));
+    TRY(coll_steps_pair(&model->steps));
     TRY(BASE_NEW_ARRAY(&model->waits, model->steps.count, "the prediction"));
     TRY(BASE_NEW_ARRAY(&model->times, model->steps.count, "the prediction"));
     TRY(BASE_NEW_ARRAY(&model->hosts, hosts, "the prediction"));
@@ -347,7 +347,7 @@ static void model_release(struct model *model)
     base_free(model->times);
     base_free(model->waits);
     base_free(model->events.entries);
-    steps_release(&model->steps);
+    coll_steps_release(&model->steps);
 }
 
 enum shoal_status coll_predict(const struct coll_shape *shapes, struct schedule *const *schedules,

@@ -22,28 +22,28 @@ static enum shoal_status emit_allreduce(const struct coll_shape *shape,
     if (shape->size == 1)
         schedule_reduce(builder, output, &input, 1, true);
 
-    struct fold fold = fold_of(shape->rank, shape->size);
-    struct schedule_span sum = fold_in(builder, &fold, input, output, segment_count);
+    struct fold fold = coll_fold_of(shape->rank, shape->size);
+    struct schedule_span sum = coll_fold_in(builder, &fold, input, output, segment_count);
     if (fold.core_rank >= 0 && fold.core > 1) {
         struct schedule_span slots[2] = {schedule_scratch(builder, shape->count),
                                          schedule_scratch(builder, shape->count)};
         int round = 0;
         for (int distance = 1; distance < fold.core; distance *= 2) {
-            int core_peer = fold.core_rank ^ distance, peer = fold_rank(&fold, core_peer);
+            int core_peer = fold.core_rank ^ distance, peer = coll_fold_rank(&fold, core_peer);
             struct schedule_span arrived = slots[round++ % 2];
-            segments_send(builder, peer, sum, segment_count);
-            segments_recv(builder, peer, arrived, segment_count);
+            coll_segments_send(builder, peer, sum, segment_count);
+            coll_segments_recv(builder, peer, arrived, segment_count);
             bool lower = core_peer < fold.core_rank;
-            segments_reduce(builder, output, lower ? arrived : sum, lower ? sum : arrived,
-                            segment_count, 2 * distance == fold.core);
+            coll_segments_reduce(builder, output, lower ? arrived : sum, lower ? sum : arrived,
+                                 segment_count, 2 * distance == fold.core);
             sum = output;
         }
     }
-    fold_out(builder, &fold, output, segment_count);
+    coll_fold_out(builder, &fold, output, segment_count);
     return SHOAL_OK;
 }
 
-const struct coll_algorithm recursive_doubling_allreduce = {
+const struct coll_algorithm coll_recursive_doubling_allreduce = {
     .name = "recursive_doubling",
     .kind = COLL_ALLREDUCE,
     .summary = "pairs at distance 1, 2, 4, … exchange their sums: log2 p rounds, n log2 p sent",

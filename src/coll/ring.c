@@ -55,22 +55,23 @@ static void travel_and_sum(const struct ring *ring, struct schedule_span result)
     const struct coll_shape *shape = ring->shape;
     struct schedule_span input = span_of(BUFFER_INPUT, 0, 0);
     if (shape->size == 1) {
-        struct schedule_span own = part_at(input, ring->blocks[0]);
+        struct schedule_span own = coll_part_at(input, ring->blocks[0]);
         schedule_reduce(ring->builder, result, &own, 1, true);
         return;
     }
     uint64_t longest = longest_block(ring);
     struct schedule_span slots[2] = {schedule_scratch(ring->builder, longest),
                                      schedule_scratch(ring->builder, longest)};
-    struct schedule_span value = part_at(input, ring->blocks[block_before(ring, 1)]);
+    struct schedule_span value = coll_part_at(input, ring->blocks[block_before(ring, 1)]);
     for (int step = 0; step < shape->size - 1; step++) {
         bool last = step == shape->size - 2;
-        struct schedule_span added = part_at(input, ring->blocks[block_before(ring, 2 + step)]);
-        struct schedule_span arrived = span_within(slots[step % 2], 0, added.count);
-        segments_send(ring->builder, ring->right, value, shape->segment_count);
-        segments_recv(ring->builder, ring->left, arrived, shape->segment_count);
-        segments_reduce(ring->builder, last ? result : arrived, arrived, added,
-                        shape->segment_count, last);
+        struct schedule_span added =
+            coll_part_at(input, ring->blocks[block_before(ring, 2 + step)]);
+        struct schedule_span arrived = coll_span_within(slots[step % 2], 0, added.count);
+        coll_segments_send(ring->builder, ring->right, value, shape->segment_count);
+        coll_segments_recv(ring->builder, ring->left, arrived, shape->segment_count);
+        coll_segments_reduce(ring->builder, last ? result : arrived, arrived, added,
+                             shape->segment_count, last);
         value = arrived;
     }
 }
@@ -80,12 +81,13 @@ static void travel(const struct ring *ring, struct schedule_span own)
 {
     struct schedule_span output = span_of(BUFFER_OUTPUT, 0, 0), value = own;
     for (int step = 0; step < ring->shape->size - 1; step++) {
-        struct schedule_span next = part_at(output, ring->blocks[block_before(ring, 1 + step)]);
-        segments_send(ring->builder, ring->right, value, ring->shape->segment_count);
-        segments_recv(ring->builder, ring->left, next, ring->shape->segment_count);
+        struct schedule_span next =
+            coll_part_at(output, ring->blocks[block_before(ring, 1 + step)]);
+        coll_segments_send(ring->builder, ring->right, value, ring->shape->segment_count);
+        coll_segments_recv(ring->builder, ring->left, next, ring->shape->segment_count);
         value = next;
     }
-    schedule_copy(ring->builder, part_at(output, ring->blocks[ring->shape->rank]), own);
+    schedule_copy(ring->builder, coll_part_at(output, ring->blocks[ring->shape->rank]), own);
 }
 
 static enum shoal_status emit_allreduce(const struct coll_shape *shape,
@@ -93,8 +95,8 @@ static enum shoal_status emit_allreduce(const struct coll_shape *shape,
 {
     struct ring ring;
     TRY(ring_init(shape, builder, &ring));
-    parts_cut(shape->count, ring.blocks, shape->size);
-    struct schedule_span own = part_at(span_of(BUFFER_OUTPUT, 0, 0), ring.blocks[shape->rank]);
+    coll_parts_cut(shape->count, ring.blocks, shape->size);
+    struct schedule_span own = coll_part_at(span_of(BUFFER_OUTPUT, 0, 0), ring.blocks[shape->rank]);
     travel_and_sum(&ring, own);
     travel(&ring, own);
     base_free(ring.blocks);
@@ -106,7 +108,7 @@ static enum shoal_status emit_reduce_scatter(const struct coll_shape *shape,
 {
     struct ring ring;
     TRY(ring_init(shape, builder, &ring));
-    parts_of_blocks(shape, ring.blocks);
+    coll_parts_of_blocks(shape, ring.blocks);
     travel_and_sum(&ring, span_of(BUFFER_OUTPUT, 0, ring.blocks[shape->rank].count));
     base_free(ring.blocks);
     return SHOAL_OK;
@@ -117,27 +119,27 @@ static enum shoal_status emit_allgather(const struct coll_shape *shape,
 {
     struct ring ring;
     TRY(ring_init(shape, builder, &ring));
-    parts_of_blocks(shape, ring.blocks);
+    coll_parts_of_blocks(shape, ring.blocks);
     travel(&ring, span_of(BUFFER_INPUT, 0, ring.blocks[shape->rank].count));
     base_free(ring.blocks);
     return SHOAL_OK;
 }
 
-const struct coll_algorithm ring_allreduce = {
+const struct coll_algorithm coll_ring_allreduce = {
     .name = "ring",
     .kind = COLL_ALLREDUCE,
     .summary = "blocks travel around twice, summed, then shared: 2(p-1) rounds, 2(p-1)/p n sent",
     .emit = emit_allreduce,
 };
 
-const struct coll_algorithm ring_reduce_scatter = {
+const struct coll_algorithm coll_ring_reduce_scatter = {
     .name = "ring",
     .kind = COLL_REDUCE_SCATTER,
     .summary = "blocks travel around and are summed on the way: p-1 rounds, (p-1) n sent",
     .emit = emit_reduce_scatter,
 };
 
-const struct coll_algorithm ring_allgather = {
+const struct coll_algorithm coll_ring_allgather = {
     .name = "ring",
     .kind = COLL_ALLGATHER,
     .summary = "blocks travel around: p-1 rounds, (p-1) n sent",

@@ -14,8 +14,8 @@ struct walk {
 
 static void finish(struct walk *walk, uint32_t number)
 {
-    for (uint32_t i = 0; i < steps_at(walk->steps, number)->after_count; i++) {
-        uint32_t later = steps_after(walk->steps, number, i);
+    for (uint32_t i = 0; i < coll_steps_at(walk->steps, number)->after_count; i++) {
+        uint32_t later = coll_steps_after(walk->steps, number, i);
         if (walk->rounds[later] < walk->rounds[number])
             walk->rounds[later] = walk->rounds[number];
         if (--walk->waits[later] == 0)
@@ -45,7 +45,7 @@ static void visit_all(struct walk *walk, uint32_t *out_count)
     const struct steps *steps = walk->steps;
     uint32_t count = 0;
     for (uint32_t number = 0; number < steps->count; number++) {
-        walk->waits[number] = steps_at(steps, number)->wait_count;
+        walk->waits[number] = coll_steps_at(steps, number)->wait_count;
         walk->rounds[number] = 0;
         if (walk->waits[number] == 0)
             walk->queue[walk->queued++] = number;
@@ -64,9 +64,9 @@ enum shoal_status coll_rounds(struct schedule *const *schedules, int size, uint3
 {
     struct steps steps;
     struct walk walk = {.steps = &steps, .rounds = rounds};
-    enum shoal_status status = steps_init(schedules, size, &steps);
+    enum shoal_status status = coll_steps_init(schedules, size, &steps);
     if (status == SHOAL_OK)
-        status = steps_pair(&steps);
+        status = coll_steps_pair(&steps);
     if (status == SHOAL_OK)
         status = BASE_NEW_ARRAY(&walk.waits, steps.count, "the rounds of a schedule");
     if (status == SHOAL_OK)
@@ -75,6 +75,6 @@ enum shoal_status coll_rounds(struct schedule *const *schedules, int size, uint3
         visit_all(&walk, out_count);
     base_free(walk.waits);
     base_free(walk.queue);
-    steps_release(&steps);
+    coll_steps_release(&steps);
     return status;
 }

@@ -8,14 +8,14 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-const char *steps_text(const struct steps *steps, uint32_t number)
+const char *coll_steps_text(const struct steps *steps, uint32_t number)
 {
     static const char *const kinds[] = {"send", "recv", "reduce", "copy"};
     static const char *const buffers[] = {"input", "output", "scratch"};
     static _Thread_local char texts[2][160];
     static _Thread_local int turn;
     char *text = texts[turn ^= 1], peer[32] = "";
-    const struct schedule_step *step = steps_at(steps, number);
+    const struct schedule_step *step = coll_steps_at(steps, number);
     int rank = steps->rank_of[number];
     if (step->kind == STEP_SEND || step->kind == STEP_RECV)
         snprintf(peer, sizeof(peer), " %s rank %d", step->kind == STEP_SEND ? "to" : "from",
@@ -26,7 +26,7 @@ const char *steps_text(const struct steps *steps, uint32_t number)
     return text;
 }
 
-enum shoal_status steps_init(struct schedule *const *schedules, int size, struct steps *steps)
+enum shoal_status coll_steps_init(struct schedule *const *schedules, int size, struct steps *steps)
 {
     *steps = (struct steps){.size = size, .schedules = schedules};
     TRY(BASE_NEW_ARRAY(&steps->first, size + 1, "the steps of all ranks"));
@@ -48,7 +48,7 @@ enum shoal_status steps_init(struct schedule *const *schedules, int size, struct
     return SHOAL_OK;
 }
 
-void steps_release(struct steps *steps)
+void coll_steps_release(struct steps *steps)
 {
     base_free(steps->first);
     base_free(steps->rank_of);
@@ -67,15 +67,15 @@ static enum shoal_status fill_mailbox(const struct steps *steps, int rank, enum 
     uint32_t begin = steps->first[rank], end = steps->first[rank + 1];
     memset(box->first, 0, sizeof(uint32_t) * (size_t)(steps->size + 1));
     for (uint32_t i = begin; i < end; i++) {
-        const struct schedule_step *step = steps_at(steps, i);
+        const struct schedule_step *step = coll_steps_at(steps, i);
         if (step->kind == kind && step->message != box->first[step->peer + 1]++)
             return base_error(SHOAL_ERR_INTERNAL, "%s has message number %u out of order",
-                              steps_text(steps, i), step->message);
+                              coll_steps_text(steps, i), step->message);
     }
     for (int peer = 0; peer < steps->size; peer++)
         box->first[peer + 1] += box->first[peer];
     for (uint32_t i = begin; i < end; i++) {
-        const struct schedule_step *step = steps_at(steps, i);
+        const struct schedule_step *step = coll_steps_at(steps, i);
         if (step->kind == kind)
             box->list[box->first[step->peer] + step->message] = i;
     }
@@ -84,11 +84,11 @@ static enum shoal_status fill_mailbox(const struct steps *steps, int rank, enum 
 
 static enum shoal_status pair_up(struct steps *steps, uint32_t send, uint32_t receive)
 {
-    uint64_t sent = steps_at(steps, send)->at.count;
-    if (sent != steps_at(steps, receive)->at.count)
+    uint64_t sent = coll_steps_at(steps, send)->at.count;
+    if (sent != coll_steps_at(steps, receive)->at.count)
         return base_error(SHOAL_ERR_INTERNAL, "%s gets %llu elements from %s",
-                          steps_text(steps, receive), (unsigned long long)sent,
-                          steps_text(steps, send));
+                          coll_steps_text(steps, receive), (unsigned long long)sent,
+                          coll_steps_text(steps, send));
     steps->partner[send] = receive;
     steps->partner[receive] = send;
     return SHOAL_OK;
@@ -126,7 +126,7 @@ static enum shoal_status pair_all(struct steps *steps, const struct mailbox *sen
     return SHOAL_OK;
 }
 
-enum shoal_status steps_pair(struct steps *steps)
+enum shoal_status coll_steps_pair(struct steps *steps)
 {
     size_t size = (size_t)steps->size;
     struct mailbox sends = {0}, *receives = NULL;

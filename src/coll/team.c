@@ -17,7 +17,7 @@
 
 #define WINDOW_SLOTS 4
 
-void parts_cut(uint64_t count, struct part *parts, int part_count)
+void coll_parts_cut(uint64_t count, struct part *parts, int part_count)
 {
     uint64_t each = part_count ? count / (uint64_t)part_count : 0;
     uint64_t longer = part_count ? count % (uint64_t)part_count : 0, offset = 0;
@@ -28,7 +28,7 @@ void parts_cut(uint64_t count, struct part *parts, int part_count)
     }
 }
 
-void parts_of_blocks(const struct coll_shape *shape, struct part *parts)
+void coll_parts_of_blocks(const struct coll_shape *shape, struct part *parts)
 {
     uint64_t packed = 0;
     for (int i = 0; i < shape->size; i++) {
@@ -38,7 +38,7 @@ void parts_of_blocks(const struct coll_shape *shape, struct part *parts)
     }
 }
 
-struct schedule_span part_at(struct schedule_span base, struct part part)
+struct schedule_span coll_part_at(struct schedule_span base, struct part part)
 {
     return span_of(base.buffer, base.offset + part.offset, part.count);
 }
@@ -49,7 +49,7 @@ static uint64_t segments_max(const struct part *parts, int part_count, uint64_t 
     for (int i = 0; i < part_count; i++)
         if (parts[i].count > longest)
             longest = parts[i].count;
-    return segments_in(longest, segment_count);
+    return coll_segments_in(longest, segment_count);
 }
 
 /* The member `distance` places after (before) the caller. */
@@ -95,7 +95,7 @@ static enum shoal_status reducing_init(struct reducing *reducing, struct team *t
     reducing->segments = segments_max(reducing->parts, team->size, segment_count);
     reducing->slot_count = count < segment_count ? count : segment_count;
     reducing->row_count = reducing->slot_count * (uint64_t)(team->size - 1);
-    uint64_t window = segments_in(count, segment_count);
+    uint64_t window = coll_segments_in(count, segment_count);
     reducing->window = window < WINDOW_SLOTS ? window : WINDOW_SLOTS;
     reducing->slots = take_slots(reducing->builder, team, reducing->row_count * reducing->window);
     return SHOAL_OK;
@@ -105,20 +105,21 @@ static enum shoal_status reducing_init(struct reducing *reducing, struct team *t
 static void reduce_own_segment(const struct reducing *reducing, uint64_t segment)
 {
     const struct team *team = reducing->team;
-    struct schedule_span own = segment_of(part_at(reducing->from, reducing->parts[team->me]),
-                                          segment, reducing->segment_count);
+    struct schedule_span own = coll_segment_of(
+        coll_part_at(reducing->from, reducing->parts[team->me]), segment, reducing->segment_count);
     if (own.count == 0)
         return;
     uint64_t row = segment % reducing->window * reducing->row_count;
     for (int distance = 1; distance < team->size; distance++) {
         int member = member_before(team, distance);
         int slot = member < team->me ? member : member - 1;
-        reducing->sources[member] =
-            span_within(reducing->slots, row + reducing->slot_count * (uint64_t)slot, own.count);
+        reducing->sources[member] = coll_span_within(
+            reducing->slots, row + reducing->slot_count * (uint64_t)slot, own.count);
         schedule_recv(reducing->builder, team->ranks[member], reducing->sources[member]);
     }
     reducing->sources[team->me] = own;
-    schedule_reduce(reducing->builder, segment_of(reducing->to, segment, reducing->segment_count),
+    schedule_reduce(reducing->builder,
+                    coll_segment_of(reducing->to, segment, reducing->segment_count),
                     reducing->sources, team->size, reducing->final);
 }
 
@@ -127,16 +128,16 @@ static void reduce_segment(const struct reducing *reducing, uint64_t segment)
     const struct team *team = reducing->team;
     for (int distance = 1; distance < team->size; distance++) {
         int member = member_after(team, distance);
-        struct schedule_span theirs = part_at(reducing->from, reducing->parts[member]);
+        struct schedule_span theirs = coll_part_at(reducing->from, reducing->parts[member]);
         schedule_send(reducing->builder, team->ranks[member],
-                      segment_of(theirs, segment, reducing->segment_count));
+                      coll_segment_of(theirs, segment, reducing->segment_count));
     }
     reduce_own_segment(reducing, segment);
 }
 
-enum shoal_status team_reduce(struct schedule_builder *builder, struct team *team,
-                              const struct part *parts, struct schedule_span from,
-                              struct schedule_span to, uint64_t segment_count, bool final)
+enum shoal_status coll_team_reduce(struct schedule_builder *builder, struct team *team,
+                                   const struct part *parts, struct schedule_span from,
+                                   struct schedule_span to, uint64_t segment_count, bool final)
 {
     struct reducing reducing = {.builder = builder,
                                 .parts = parts,
@@ -151,74 +152,79 @@ enum shoal_status team_reduce(struct schedule_builder *builder, struct team *tea
     return SHOAL_OK;
 }
 
-void team_share(struct schedule_builder *builder, const struct team *team, const struct part *parts,
-                struct schedule_span own, struct schedule_span into, uint64_t segment_count)
+void coll_team_share(struct schedule_builder *builder, const struct team *team,
+                     const struct part *parts, struct schedule_span own, struct schedule_span into,
+                     uint64_t segment_count)
 {
     own.count = parts[team->me].count;
     uint64_t segments = segments_max(parts, team->size, segment_count);
     for (uint64_t segment = 0; segment < segments; segment++) {
         for (int distance = 1; distance < team->size; distance++) {
             schedule_send(builder, team->ranks[member_after(team, distance)],
-                          segment_of(own, segment, segment_count));
+                          coll_segment_of(own, segment, segment_count));
             int member = member_before(team, distance);
-            schedule_recv(builder, team->ranks[member],
-                          segment_of(part_at(into, parts[member]), segment, segment_count));
+            schedule_recv(
+                builder, team->ranks[member],
+                coll_segment_of(coll_part_at(into, parts[member]), segment, segment_count));
         }
     }
-    schedule_copy(builder, part_at(into, parts[team->me]), own);
+    schedule_copy(builder, coll_part_at(into, parts[team->me]), own);
 }
 
-void team_collect(struct schedule_builder *builder, const struct team *team,
-                  const struct part *parts, int root, struct schedule_span own,
-                  struct schedule_span into, uint64_t segment_count)
+void coll_team_collect(struct schedule_builder *builder, const struct team *team,
+                       const struct part *parts, int root, struct schedule_span own,
+                       struct schedule_span into, uint64_t segment_count)
 {
     own.count = parts[team->me].count;
     if (team->me != root) {
-        segments_send(builder, team->ranks[root], own, segment_count);
+        coll_segments_send(builder, team->ranks[root], own, segment_count);
         return;
     }
     uint64_t segments = segments_max(parts, team->size, segment_count);
     for (uint64_t segment = 0; segment < segments; segment++)
         for (int distance = 1; distance < team->size; distance++) {
             int member = member_after(team, distance);
-            schedule_recv(builder, team->ranks[member],
-                          segment_of(part_at(into, parts[member]), segment, segment_count));
+            schedule_recv(
+                builder, team->ranks[member],
+                coll_segment_of(coll_part_at(into, parts[member]), segment, segment_count));
         }
-    schedule_copy(builder, part_at(into, parts[team->me]), own);
+    schedule_copy(builder, coll_part_at(into, parts[team->me]), own);
 }
 
-void team_deal(struct schedule_builder *builder, const struct team *team, const struct part *parts,
-               int root, struct schedule_span from, struct schedule_span own,
-               uint64_t segment_count)
+void coll_team_deal(struct schedule_builder *builder, const struct team *team,
+                    const struct part *parts, int root, struct schedule_span from,
+                    struct schedule_span own, uint64_t segment_count)
 {
     own.count = parts[team->me].count;
     if (team->me != root) {
-        segments_recv(builder, team->ranks[root], own, segment_count);
+        coll_segments_recv(builder, team->ranks[root], own, segment_count);
         return;
     }
     uint64_t segments = segments_max(parts, team->size, segment_count);
     for (uint64_t segment = 0; segment < segments; segment++)
         for (int distance = 1; distance < team->size; distance++) {
             int member = member_after(team, distance);
-            schedule_send(builder, team->ranks[member],
-                          segment_of(part_at(from, parts[member]), segment, segment_count));
+            schedule_send(
+                builder, team->ranks[member],
+                coll_segment_of(coll_part_at(from, parts[member]), segment, segment_count));
         }
-    schedule_copy(builder, own, part_at(from, parts[team->me]));
+    schedule_copy(builder, own, coll_part_at(from, parts[team->me]));
 }
 
 /* ---- whole operations ---------------------------------------------------------------------- */
 
-enum shoal_status team_allreduce(struct schedule_builder *builder, struct team *team,
-                                 struct schedule_span from, struct schedule_span into,
-                                 uint64_t segment_count)
+enum shoal_status coll_team_allreduce(struct schedule_builder *builder, struct team *team,
+                                      struct schedule_span from, struct schedule_span into,
+                                      uint64_t segment_count)
 {
     struct part *parts;
     TRY(BASE_NEW_ARRAY(&parts, team->size, "a team's parts"));
-    parts_cut(into.count, parts, team->size);
-    struct schedule_span own = part_at(into, parts[team->me]);
-    enum shoal_status status = team_reduce(builder, team, parts, from, own, segment_count, true);
+    coll_parts_cut(into.count, parts, team->size);
+    struct schedule_span own = coll_part_at(into, parts[team->me]);
+    enum shoal_status status =
+        coll_team_reduce(builder, team, parts, from, own, segment_count, true);
     if (status == SHOAL_OK)
-        team_share(builder, team, parts, own, into, segment_count);
+        coll_team_share(builder, team, parts, own, into, segment_count);
     base_free(parts);
     return status;
 }
@@ -226,7 +232,7 @@ enum shoal_status team_allreduce(struct schedule_builder *builder, struct team *
 /* Parts of `count` elements for all members but one, which gets an empty part. */
 static void cut_without(uint64_t count, struct part *parts, int part_count, int without)
 {
-    parts_cut(count, parts, part_count - 1);
+    coll_parts_cut(count, parts, part_count - 1);
     for (int i = part_count - 1; i > without; i--)
         parts[i] = parts[i - 1];
     parts[without] = (struct part){0};
@@ -241,17 +247,17 @@ static void collect_segment(const struct reducing *reducing, int root, struct sc
         int member = member_after(team, distance);
         if (team->me == root)
             schedule_recv(reducing->builder, team->ranks[member],
-                          segment_of(part_at(into, reducing->parts[member]), segment,
-                                     reducing->segment_count));
+                          coll_segment_of(coll_part_at(into, reducing->parts[member]), segment,
+                                          reducing->segment_count));
         else if (member == root)
             schedule_send(reducing->builder, team->ranks[root],
-                          segment_of(reducing->to, segment, reducing->segment_count));
+                          coll_segment_of(reducing->to, segment, reducing->segment_count));
     }
 }
 
-enum shoal_status team_reduce_to(struct schedule_builder *builder, struct team *team, int root,
-                                 struct schedule_span from, struct schedule_span into,
-                                 uint64_t segment_count)
+enum shoal_status coll_team_reduce_to(struct schedule_builder *builder, struct team *team, int root,
+                                      struct schedule_span from, struct schedule_span into,
+                                      uint64_t segment_count)
 {
     struct part *parts;
     TRY(BASE_NEW_ARRAY(&parts, team->size, "a team's parts"));
@@ -284,18 +290,18 @@ static void share_without(struct schedule_builder *builder, const struct team *t
                           uint64_t segment_count)
 {
     struct team others = {.ranks = ranks, .size = team->size - 1};
-    struct schedule_span own = part_at(into, parts[team->me]);
+    struct schedule_span own = coll_part_at(into, parts[team->me]);
     others.me = team->me < root ? team->me : team->me - 1;
     for (int i = 0; i < others.size; i++) {
         ranks[i] = team->ranks[i < root ? i : i + 1];
         parts[i] = parts[i < root ? i : i + 1];
     }
-    team_share(builder, &others, parts, own, into, segment_count);
+    coll_team_share(builder, &others, parts, own, into, segment_count);
 }
 
-enum shoal_status team_broadcast(struct schedule_builder *builder, const struct team *team,
-                                 int root, struct schedule_span from, struct schedule_span into,
-                                 uint64_t segment_count)
+enum shoal_status coll_team_broadcast(struct schedule_builder *builder, const struct team *team,
+                                      int root, struct schedule_span from,
+                                      struct schedule_span into, uint64_t segment_count)
 {
     struct part *parts;
     int *ranks;
@@ -303,7 +309,8 @@ enum shoal_status team_broadcast(struct schedule_builder *builder, const struct 
     enum shoal_status status = BASE_NEW_ARRAY(&ranks, team->size, "a team's ranks");
     if (status == SHOAL_OK) {
         cut_without(into.count, parts, team->size, root);
-        team_deal(builder, team, parts, root, from, part_at(into, parts[team->me]), segment_count);
+        coll_team_deal(builder, team, parts, root, from, coll_part_at(into, parts[team->me]),
+                       segment_count);
         if (team->me == root)
             schedule_copy(builder, into, from);
         else

@@ -23,56 +23,58 @@ struct part {
 struct team {
     const int *ranks; /* [size] of the group, borrowed */
     int size;
-    int me;                     /* index of the caller in ranks */
-    struct schedule_span slots; /* scratch of team_reduce, kept for the next one; zeroed to start */
+    int me; /* index of the caller in ranks */
+    struct schedule_span
+        slots; /* scratch of coll_team_reduce, kept for the next one; zeroed to start */
 };
 
 /* Cuts count elements in parts that differ by at most one element. */
-void parts_cut(uint64_t count, struct part *parts, int part_count);
+void coll_parts_cut(uint64_t count, struct part *parts, int part_count);
 /* The shape's blocks on the side that has p of them. */
-void parts_of_blocks(const struct coll_shape *shape, struct part *parts);
+void coll_parts_of_blocks(const struct coll_shape *shape, struct part *parts);
 
 /* The span of a part that begins at `base`'s offset. */
-struct schedule_span part_at(struct schedule_span base, struct part part);
+struct schedule_span coll_part_at(struct schedule_span base, struct part part);
 
 /* Member i gets the sum of all members' part i, in the order of the team, in one reduce per
  * segment. `from`: where the caller's range begins; `to`: where its own part's sum goes. Scratch: a
  * window of segments per peer. */
-enum shoal_status team_reduce(struct schedule_builder *builder, struct team *team,
-                              const struct part *parts, struct schedule_span from,
-                              struct schedule_span to, uint64_t segment_count, bool final);
+enum shoal_status coll_team_reduce(struct schedule_builder *builder, struct team *team,
+                                   const struct part *parts, struct schedule_span from,
+                                   struct schedule_span to, uint64_t segment_count, bool final);
 
 /* Every member's own part goes to all others. `own`: where the caller's part is; `into`: where its
  * range begins, in which its own part appears too. */
-void team_share(struct schedule_builder *builder, const struct team *team, const struct part *parts,
-                struct schedule_span own, struct schedule_span into, uint64_t segment_count);
+void coll_team_share(struct schedule_builder *builder, const struct team *team,
+                     const struct part *parts, struct schedule_span own, struct schedule_span into,
+                     uint64_t segment_count);
 
 /* Every member's own part goes to member `root`, into the range that begins at its `into`. */
-void team_collect(struct schedule_builder *builder, const struct team *team,
-                  const struct part *parts, int root, struct schedule_span own,
-                  struct schedule_span into, uint64_t segment_count);
+void coll_team_collect(struct schedule_builder *builder, const struct team *team,
+                       const struct part *parts, int root, struct schedule_span own,
+                       struct schedule_span into, uint64_t segment_count);
 
 /* The range that begins at member `root`'s `from` goes out, to each member its own part. */
-void team_deal(struct schedule_builder *builder, const struct team *team, const struct part *parts,
-               int root, struct schedule_span from, struct schedule_span own,
-               uint64_t segment_count);
+void coll_team_deal(struct schedule_builder *builder, const struct team *team,
+                    const struct part *parts, int root, struct schedule_span from,
+                    struct schedule_span own, uint64_t segment_count);
 
 /* The whole operations, put together from these; counts are `into`'s or `from`'s.
  *
  * All get the final sum of all members' `from` at `into`: reduce the parts, then share them. */
-enum shoal_status team_allreduce(struct schedule_builder *builder, struct team *team,
-                                 struct schedule_span from, struct schedule_span into,
-                                 uint64_t segment_count);
+enum shoal_status coll_team_allreduce(struct schedule_builder *builder, struct team *team,
+                                      struct schedule_span from, struct schedule_span into,
+                                      uint64_t segment_count);
 /* Member `root` gets the final sum of all members' `from` at its `into`. The parts belong to the
  * others, so that the root's port carries the range once in each direction and not nearly twice;
  * with two members to the root. */
-enum shoal_status team_reduce_to(struct schedule_builder *builder, struct team *team, int root,
-                                 struct schedule_span from, struct schedule_span into,
-                                 uint64_t segment_count);
+enum shoal_status coll_team_reduce_to(struct schedule_builder *builder, struct team *team, int root,
+                                      struct schedule_span from, struct schedule_span into,
+                                      uint64_t segment_count);
 /* All get member `root`'s `from` at `into`, the root too: it deals parts to the others, which share
  * them. */
-enum shoal_status team_broadcast(struct schedule_builder *builder, const struct team *team,
-                                 int root, struct schedule_span from, struct schedule_span into,
-                                 uint64_t segment_count);
+enum shoal_status coll_team_broadcast(struct schedule_builder *builder, const struct team *team,
+                                      int root, struct schedule_span from,
+                                      struct schedule_span into, uint64_t segment_count);
 
 #endif

@@ -36,7 +36,7 @@ struct two_level {
 
 static void two_level_release(struct two_level *level)
 {
-    layout_release(&level->layout);
+    coll_layout_release(&level->layout);
     base_free(level->slices);
     base_free(level->peer_ranks);
 }
@@ -46,8 +46,8 @@ static enum shoal_status two_level_init(const struct coll_shape *shape,
 {
     *level = (struct two_level){.shape = shape, .builder = builder};
     struct layout *layout = &level->layout;
-    TRY(layout_init(shape, layout));
-    int host_size = layout_host_size(layout, layout->host);
+    TRY(coll_layout_init(shape, layout));
+    int host_size = coll_layout_host_size(layout, layout->host);
     enum shoal_status status = BASE_NEW_ARRAY(&level->slices, host_size, "a team's parts");
     if (status == SHOAL_OK)
         status = BASE_NEW_ARRAY(&level->peer_ranks, shape->host_count, "a team's ranks");
@@ -55,7 +55,7 @@ static enum shoal_status two_level_init(const struct coll_shape *shape,
         two_level_release(level);
         return status;
     }
-    parts_cut(shape->count, level->slices, layout->smallest);
+    coll_parts_cut(shape->count, level->slices, layout->smallest);
     level->is_owner = layout->local < layout->smallest;
     level->host = (struct team){.ranks = &layout->ranks[layout->first[layout->host]],
                                 .size = host_size,
@@ -67,7 +67,7 @@ static enum shoal_status two_level_init(const struct coll_shape *shape,
 static struct team owners_of(const struct two_level *level, int slice)
 {
     for (int host = 0; host < level->layout.host_count; host++)
-        level->peer_ranks[host] = layout_rank(&level->layout, host, slice);
+        level->peer_ranks[host] = coll_layout_rank(&level->layout, host, slice);
     return (struct team){
         .ranks = level->peer_ranks, .size = level->layout.host_count, .me = level->layout.host};
 }
@@ -79,25 +79,25 @@ static enum shoal_status reduce_on_host(struct two_level *level, struct schedule
 {
     struct schedule_span input = span_of(BUFFER_INPUT, 0, level->shape->count);
     if (level->host.size == 1) {
-        *out = part_at(input, level->slices[0]);
+        *out = coll_part_at(input, level->slices[0]);
         return SHOAL_OK;
     }
     *out = place;
-    return team_reduce(level->builder, &level->host, level->slices, input, place,
-                       level->shape->segment_count, false);
+    return coll_team_reduce(level->builder, &level->host, level->slices, input, place,
+                            level->shape->segment_count, false);
 }
 
 static enum shoal_status run_allreduce(struct two_level *level)
 {
     uint64_t segment_count = level->shape->segment_count;
     struct schedule_span output = span_of(BUFFER_OUTPUT, 0, level->shape->count), sum;
-    struct schedule_span slice = part_at(output, level->slices[level->layout.local]);
+    struct schedule_span slice = coll_part_at(output, level->slices[level->layout.local]);
     TRY(reduce_on_host(level, slice, &sum));
     if (level->is_owner) {
         struct team owners = owners_of(level, level->layout.local);
-        TRY(team_allreduce(level->builder, &owners, sum, slice, segment_count));
+        TRY(coll_team_allreduce(level->builder, &owners, sum, slice, segment_count));
     }
-    team_share(level->builder, &level->host, level->slices, slice, output, segment_count);
+    coll_team_share(level->builder, &level->host, level->slices, slice, output, segment_count);
     return SHOAL_OK;
 }
 
@@ -106,22 +106,23 @@ static enum shoal_status run_reduce(struct two_level *level)
     const struct coll_shape *shape = level->shape;
     struct schedule_span output = span_of(BUFFER_OUTPUT, 0, shape->count), sum;
     struct part own = level->slices[level->layout.local];
-    struct schedule_span slice = part_at(output, own);
+    struct schedule_span slice = coll_part_at(output, own);
     if (shape->rank != shape->root)
         slice = schedule_scratch(level->builder, own.count);
     int root_host = shape->host_of[shape->root];
     TRY(reduce_on_host(level, slice, &sum));
     if (level->is_owner) {
         struct team owners = owners_of(level, level->layout.local);
-        TRY(team_reduce_to(level->builder, &owners, root_host, sum, slice, shape->segment_count));
+        TRY(coll_team_reduce_to(level->builder, &owners, root_host, sum, slice,
+                                shape->segment_count));
     }
     if (level->layout.host != root_host)
         return SHOAL_OK;
     int root = 0;
     while (level->host.ranks[root] != shape->root)
         root++;
-    team_collect(level->builder, &level->host, level->slices, root, slice, output,
-                 shape->segment_count);
+    coll_team_collect(level->builder, &level->host, level->slices, root, slice, output,
+                      shape->segment_count);
     return SHOAL_OK;
 }
 
@@ -133,10 +134,10 @@ static enum shoal_status broadcast_slice(struct two_level *level, int slice, str
     int root_host = shape->host_of[shape->root];
     struct team owners = owners_of(level, slice);
     level->peer_ranks[root_host] = shape->root;
-    struct schedule_span from = part_at(span_of(BUFFER_INPUT, 0, 0), part);
-    struct schedule_span into = part_at(span_of(BUFFER_OUTPUT, 0, 0), part);
-    return team_broadcast(level->builder, &owners, root_host, from,
-                          shape->rank == shape->root ? from : into, shape->segment_count);
+    struct schedule_span from = coll_part_at(span_of(BUFFER_INPUT, 0, 0), part);
+    struct schedule_span into = coll_part_at(span_of(BUFFER_OUTPUT, 0, 0), part);
+    return coll_team_broadcast(level->builder, &owners, root_host, from,
+                               shape->rank == shape->root ? from : into, shape->segment_count);
 }
 
 static enum shoal_status run_broadcast(struct two_level *level)
@@ -148,8 +149,8 @@ static enum shoal_status run_broadcast(struct two_level *level)
     if (level->layout.host != shape->host_of[shape->root]) {
         if (level->is_owner)
             TRY(broadcast_slice(level, local, level->slices[local]));
-        team_share(level->builder, &level->host, level->slices,
-                   part_at(output, level->slices[local]), output, shape->segment_count);
+        coll_team_share(level->builder, &level->host, level->slices,
+                        coll_part_at(output, level->slices[local]), output, shape->segment_count);
         return SHOAL_OK;
     }
     for (int slice = 0; slice < level->layout.smallest && shape->rank == shape->root; slice++)
@@ -157,7 +158,8 @@ static enum shoal_status run_broadcast(struct two_level *level)
     int root = 0;
     while (level->host.ranks[root] != shape->root)
         root++;
-    return team_broadcast(level->builder, &level->host, root, input, output, shape->segment_count);
+    return coll_team_broadcast(level->builder, &level->host, root, input, output,
+                               shape->segment_count);
 }
 
 static enum shoal_status emit(const struct coll_shape *shape, struct schedule_builder *builder)
@@ -180,7 +182,7 @@ static bool has_two_levels(const struct coll_shape *shape)
     return shape->host_count > 1 && shape->host_count < shape->size;
 }
 
-const struct coll_algorithm two_level_allreduce = {
+const struct coll_algorithm coll_two_level_allreduce = {
     .name = "two_level",
     .kind = COLL_ALLREDUCE,
     .summary = "sum on each host, direct among hosts, share on each host: 4 rounds, "
@@ -190,7 +192,7 @@ const struct coll_algorithm two_level_allreduce = {
     .emit = emit,
 };
 
-const struct coll_algorithm two_level_reduce = {
+const struct coll_algorithm coll_two_level_reduce = {
     .name = "two_level",
     .kind = COLL_REDUCE,
     .summary = "sum on each host, direct to the root's host, then the root: 4 rounds, n per host",
@@ -199,7 +201,7 @@ const struct coll_algorithm two_level_reduce = {
     .emit = emit,
 };
 
-const struct coll_algorithm two_level_broadcast = {
+const struct coll_algorithm coll_two_level_broadcast = {
     .name = "two_level",
     .kind = COLL_BROADCAST,
     .summary = "direct from the root to each host, share on each host: 3 rounds, n per host",

@@ -28,12 +28,12 @@ struct two_level {
     struct layout layout;
     struct team host;    /* the ranks of this host */
     struct part *blocks; /* [size] */
-    struct part *parts;  /* [host's size] room for a team_reduce */
+    struct part *parts;  /* [host's size] room for a coll_team_reduce */
 };
 
 static void two_level_release(struct two_level *level)
 {
-    layout_release(&level->layout);
+    coll_layout_release(&level->layout);
     base_free(level->blocks);
     base_free(level->parts);
 }
@@ -43,9 +43,9 @@ static enum shoal_status two_level_init(const struct coll_shape *shape,
 {
     *level = (struct two_level){.shape = shape, .builder = builder};
     struct layout *layout = &level->layout;
-    TRY(layout_init(shape, layout));
+    TRY(coll_layout_init(shape, layout));
     level->host = (struct team){.ranks = &layout->ranks[layout->first[layout->host]],
-                                .size = layout_host_size(layout, layout->host),
+                                .size = coll_layout_host_size(layout, layout->host),
                                 .me = layout->local};
     enum shoal_status status = BASE_NEW_ARRAY(&level->blocks, shape->size, "a group's blocks");
     if (status == SHOAL_OK)
@@ -54,14 +54,14 @@ static enum shoal_status two_level_init(const struct coll_shape *shape,
         two_level_release(level);
         return status;
     }
-    parts_of_blocks(shape, level->blocks);
+    coll_parts_of_blocks(shape, level->blocks);
     return SHOAL_OK;
 }
 
 /* The number, on `host`, of the deputy of rank number `local` of another host. */
 static int deputy_of(const struct two_level *level, int host, int local)
 {
-    return local % layout_host_size(&level->layout, host);
+    return local % coll_layout_host_size(&level->layout, host);
 }
 
 /* ---- allgather ----------------------------------------------------------------------------- */
@@ -71,12 +71,12 @@ static void pass_on_host(const struct two_level *level, int local, struct schedu
 {
     const struct team *host = &level->host;
     if (local != host->me) {
-        segments_recv(level->builder, host->ranks[local], block, level->shape->segment_count);
+        coll_segments_recv(level->builder, host->ranks[local], block, level->shape->segment_count);
         return;
     }
     for (int distance = 1; distance < host->size; distance++)
-        segments_send(level->builder, host->ranks[(local + distance) % host->size], block,
-                      level->shape->segment_count);
+        coll_segments_send(level->builder, host->ranks[(local + distance) % host->size], block,
+                           level->shape->segment_count);
 }
 
 static void run_allgather(const struct two_level *level)
@@ -86,28 +86,28 @@ static void run_allgather(const struct two_level *level)
     struct schedule_span output = span_of(BUFFER_OUTPUT, 0, 0);
     struct schedule_span own = span_of(BUFFER_INPUT, 0, level->blocks[shape->rank].count);
     for (int distance = 1; distance < layout->host_count; distance++) {
-        int host = layout_host_after(layout, distance);
-        segments_send(level->builder,
-                      layout_rank(layout, host, deputy_of(level, host, layout->local)), own,
-                      shape->segment_count);
+        int host = coll_layout_host_after(layout, distance);
+        coll_segments_send(level->builder,
+                           coll_layout_rank(layout, host, deputy_of(level, host, layout->local)),
+                           own, shape->segment_count);
     }
     for (int local = 0; local < level->host.size; local++)
         pass_on_host(level, local,
                      local == layout->local
                          ? own
-                         : part_at(output, level->blocks[level->host.ranks[local]]));
+                         : coll_part_at(output, level->blocks[level->host.ranks[local]]));
     for (int distance = 1; distance < layout->host_count; distance++) {
-        int host = layout_host_after(layout, layout->host_count - distance);
-        for (int local = 0; local < layout_host_size(layout, host); local++) {
-            int rank = layout_rank(layout, host, local);
+        int host = coll_layout_host_after(layout, layout->host_count - distance);
+        for (int local = 0; local < coll_layout_host_size(layout, host); local++) {
+            int rank = coll_layout_rank(layout, host, local);
             int deputy = deputy_of(level, layout->host, local);
-            struct schedule_span block = part_at(output, level->blocks[rank]);
+            struct schedule_span block = coll_part_at(output, level->blocks[rank]);
             if (deputy == layout->local)
-                segments_recv(level->builder, rank, block, shape->segment_count);
+                coll_segments_recv(level->builder, rank, block, shape->segment_count);
             pass_on_host(level, deputy, block);
         }
     }
-    schedule_copy(level->builder, part_at(output, level->blocks[shape->rank]), own);
+    schedule_copy(level->builder, coll_part_at(output, level->blocks[shape->rank]), own);
 }
 
 /* ---- reduce-scatter ------------------------------------------------------------------------ */
@@ -117,18 +117,18 @@ static void run_allgather(const struct two_level *level)
 static enum shoal_status reduce_on_host(struct two_level *level, int host, int first,
                                         struct schedule_span *out)
 {
-    int left = layout_host_size(&level->layout, host) - first;
+    int left = coll_layout_host_size(&level->layout, host) - first;
     for (int local = 0; local < level->host.size; local++)
-        level->parts[local] = local < left
-                                  ? level->blocks[layout_rank(&level->layout, host, first + local)]
-                                  : (struct part){0};
+        level->parts[local] =
+            local < left ? level->blocks[coll_layout_rank(&level->layout, host, first + local)]
+                         : (struct part){0};
     struct schedule_span input = span_of(BUFFER_INPUT, 0, 0);
-    *out = part_at(input, level->parts[level->host.me]);
+    *out = coll_part_at(input, level->parts[level->host.me]);
     if (level->host.size == 1)
         return SHOAL_OK;
     *out = schedule_scratch(level->builder, out->count);
-    return team_reduce(level->builder, &level->host, level->parts, input, *out,
-                       level->shape->segment_count, false);
+    return coll_team_reduce(level->builder, &level->host, level->parts, input, *out,
+                            level->shape->segment_count, false);
 }
 
 /* Adds the other hosts' sums of this rank's block to `own`, this host's. */
@@ -138,24 +138,24 @@ static enum shoal_status reduce_over_hosts(struct two_level *level, struct sched
     uint64_t segment_count = level->shape->segment_count;
     struct schedule_span *sources;
     TRY(BASE_NEW_ARRAY(&sources, layout->host_count, "a reduce's sources"));
-    uint64_t segments = segments_in(own.count, segment_count);
+    uint64_t segments = coll_segments_in(own.count, segment_count);
     uint64_t slot_count = own.count < segment_count ? own.count : segment_count;
     uint64_t window = segments < WINDOW_SLOTS ? segments : WINDOW_SLOTS;
     uint64_t row_count = slot_count * (uint64_t)layout->host_count;
     struct schedule_span slots = schedule_scratch(level->builder, window * row_count);
     struct schedule_span output = span_of(BUFFER_OUTPUT, 0, own.count);
     for (uint64_t segment = 0; segment < segments; segment++) {
-        struct schedule_span piece = segment_of(own, segment, segment_count);
+        struct schedule_span piece = coll_segment_of(own, segment, segment_count);
         sources[layout->host] = piece;
         for (int distance = 1; distance < layout->host_count; distance++) {
-            int host = layout_host_after(layout, layout->host_count - distance);
-            sources[host] = span_within(
+            int host = coll_layout_host_after(layout, layout->host_count - distance);
+            sources[host] = coll_span_within(
                 slots, segment % window * row_count + slot_count * (uint64_t)host, piece.count);
             schedule_recv(level->builder,
-                          layout_rank(layout, host, deputy_of(level, host, layout->local)),
+                          coll_layout_rank(layout, host, deputy_of(level, host, layout->local)),
                           sources[host]);
         }
-        schedule_reduce(level->builder, segment_of(output, segment, segment_count), sources,
+        schedule_reduce(level->builder, coll_segment_of(output, segment, segment_count), sources,
                         layout->host_count, true);
     }
     base_free(sources);
@@ -167,13 +167,14 @@ static enum shoal_status run_reduce_scatter(struct two_level *level)
     const struct layout *layout = &level->layout;
     struct schedule_span sum;
     for (int distance = 1; distance < layout->host_count; distance++) {
-        int host = layout_host_after(layout, distance);
-        int host_size = layout_host_size(layout, host);
+        int host = coll_layout_host_after(layout, distance);
+        int host_size = coll_layout_host_size(layout, host);
         for (int first = 0; first < host_size; first += level->host.size) {
             TRY(reduce_on_host(level, host, first, &sum));
             if (first + layout->local < host_size)
-                segments_send(level->builder, layout_rank(layout, host, first + layout->local), sum,
-                              level->shape->segment_count);
+                coll_segments_send(level->builder,
+                                   coll_layout_rank(layout, host, first + layout->local), sum,
+                                   level->shape->segment_count);
         }
     }
     TRY(reduce_on_host(level, layout->host, 0, &sum));
@@ -198,7 +199,7 @@ static bool has_two_levels(const struct coll_shape *shape)
     return shape->host_count > 1 && shape->host_count < shape->size;
 }
 
-const struct coll_algorithm two_level_allgather = {
+const struct coll_algorithm coll_two_level_allgather = {
     .name = "two_level",
     .kind = COLL_ALLGATHER,
     .summary =
@@ -209,7 +210,7 @@ const struct coll_algorithm two_level_allgather = {
     .emit = emit,
 };
 
-const struct coll_algorithm two_level_reduce_scatter = {
+const struct coll_algorithm coll_two_level_reduce_scatter = {
     .name = "two_level",
     .kind = COLL_REDUCE_SCATTER,
     .summary = "sum each block on each host, then over hosts: 2 rounds, (h-1) n sent to hosts",

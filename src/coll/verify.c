@@ -13,7 +13,7 @@
 static enum shoal_status allocate(struct verifier *verifier, struct schedule *const *schedules)
 {
     int size = verifier->size;
-    TRY(steps_init(schedules, size, &verifier->steps));
+    TRY(coll_steps_init(schedules, size, &verifier->steps));
     const struct steps *steps = &verifier->steps;
     TRY(BASE_NEW_ARRAY(&verifier->memories, size, "the verifier's memories"));
     TRY(BASE_NEW_ARRAY(&verifier->depth, steps->count, "the verifier's steps"));
@@ -26,17 +26,17 @@ static enum shoal_status allocate(struct verifier *verifier, struct schedule *co
         verifier->known[number * words + (size_t)rank / 64] = UINT64_C(1) << (rank % 64);
     }
     for (int rank = 0; rank < size; rank++)
-        TRY(memory_init(&verifier->shapes[rank], schedules[rank], &verifier->memories[rank]));
-    return trees_create(size, &verifier->trees);
+        TRY(coll_memory_init(&verifier->shapes[rank], schedules[rank], &verifier->memories[rank]));
+    return coll_trees_create(size, &verifier->trees);
 }
 
 static void release(struct verifier *verifier)
 {
     for (int rank = 0; rank < verifier->size && verifier->memories; rank++)
-        memory_release(&verifier->memories[rank]);
-    trees_free(verifier->trees);
+        coll_memory_release(&verifier->memories[rank]);
+    coll_trees_free(verifier->trees);
     base_free(verifier->memories);
-    steps_release(&verifier->steps);
+    coll_steps_release(&verifier->steps);
     base_free(verifier->depth);
     base_free(verifier->known);
 }
@@ -46,12 +46,12 @@ static enum shoal_status prove(struct verifier *verifier, struct schedule *const
 {
     TRY(allocate(verifier, schedules));
     for (int rank = 0; rank < verifier->size; rank++) {
-        TRY(verify_form(verifier, rank));
-        TRY(verify_race(verifier, rank));
+        TRY(coll_verify_form(verifier, rank));
+        TRY(coll_verify_race(verifier, rank));
     }
-    TRY(steps_pair(&verifier->steps));
-    TRY(verify_run(verifier));
-    return verify_result(verifier, report);
+    TRY(coll_steps_pair(&verifier->steps));
+    TRY(coll_verify_run(verifier));
+    return coll_verify_result(verifier, report);
 }
 
 static void measure(const struct verifier *verifier, struct coll_report *report)

@@ -25,21 +25,21 @@ struct trees;
 #define TREE_OLD   (UINT32_MAX - 1) /* what the output held before */
 #define TREE_UNSET UINT32_MAX       /* scratch that nobody wrote */
 
-enum shoal_status trees_create(int size, struct trees **out);
+enum shoal_status coll_trees_create(int size, struct trees **out);
 /* NULL is allowed. */
-void trees_free(struct trees *trees);
+void coll_trees_free(struct trees *trees);
 /* SHOAL_ERR_INTERNAL for TREE_OLD and TREE_UNSET, which no step may read. */
-enum shoal_status trees_readable(uint32_t tree);
+enum shoal_status coll_trees_readable(uint32_t tree);
 /* operands[0] op operands[1] op …; with `final`, divided after it. One operand: the division alone.
  * SHOAL_ERR_INTERNAL if an input would be in it twice, or if an operand is already divided. */
-enum shoal_status trees_reduce(struct trees *trees, const uint32_t *operands, uint32_t count,
-                               bool final, uint32_t *out);
+enum shoal_status coll_trees_reduce(struct trees *trees, const uint32_t *operands, uint32_t count,
+                                    bool final, uint32_t *out);
 /* Whether every rank's input is in it (each once, by construction), divided at the end. */
-bool trees_is_complete(const struct trees *trees, uint32_t tree);
+bool coll_trees_is_complete(const struct trees *trees, uint32_t tree);
 /* Whether all inputs meet in one reduce, in rank order. */
-bool trees_is_one_reduce(const struct trees *trees, uint32_t tree);
+bool coll_trees_is_one_reduce(const struct trees *trees, uint32_t tree);
 /* "((0 1) (2 3))/", cut where the text is full. */
-void trees_print(const struct trees *trees, uint32_t tree, char *text, size_t text_bytes);
+void coll_trees_print(const struct trees *trees, uint32_t tree, char *text, size_t text_bytes);
 
 /* ---- memory ------------------------------------------------------------------------------------
  */
@@ -59,12 +59,12 @@ struct memory {
     bool aliased;
 };
 
-enum shoal_status memory_init(const struct coll_shape *shape, const struct schedule *schedule,
-                              struct memory *memory);
-void memory_release(struct memory *memory);
+enum shoal_status coll_memory_init(const struct coll_shape *shape, const struct schedule *schedule,
+                                   struct memory *memory);
+void coll_memory_release(struct memory *memory);
 /* What the cells of input and output held at the start; scratch starts at base[BUFFER_SCRATCH]. */
-struct cell memory_initial(const struct coll_shape *shape, const struct memory *memory,
-                           uint64_t cell);
+struct cell coll_memory_initial(const struct coll_shape *shape, const struct memory *memory,
+                                uint64_t cell);
 
 /* ---- the verifier ------------------------------------------------------------------------------
  */
@@ -80,9 +80,9 @@ struct verifier {
     int known_words;
 };
 
-enum shoal_status verify_form(const struct verifier *verifier, int rank);
-enum shoal_status verify_race(const struct verifier *verifier, int rank);
-enum shoal_status verify_run(struct verifier *verifier);
-enum shoal_status verify_result(const struct verifier *verifier, struct coll_report *report);
+enum shoal_status coll_verify_form(const struct verifier *verifier, int rank);
+enum shoal_status coll_verify_race(const struct verifier *verifier, int rank);
+enum shoal_status coll_verify_run(struct verifier *verifier);
+enum shoal_status coll_verify_result(const struct verifier *verifier, struct coll_report *report);
 
 #endif

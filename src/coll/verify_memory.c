@@ -75,8 +75,8 @@ static void alias(const struct coll_shape *shape, struct memory *memory)
     }
 }
 
-struct cell memory_initial(const struct coll_shape *shape, const struct memory *memory,
-                           uint64_t cell)
+struct cell coll_memory_initial(const struct coll_shape *shape, const struct memory *memory,
+                                uint64_t cell)
 {
     const uint64_t *base = memory->base, *extent = memory->extent;
     if (cell >= base[BUFFER_SCRATCH])
@@ -88,8 +88,8 @@ struct cell memory_initial(const struct coll_shape *shape, const struct memory *
 
 #define CELLS_MAX (UINT64_C(1) << 28)
 
-enum shoal_status memory_init(const struct coll_shape *shape, const struct schedule *schedule,
-                              struct memory *memory)
+enum shoal_status coll_memory_init(const struct coll_shape *shape, const struct schedule *schedule,
+                                   struct memory *memory)
 {
     *memory = (struct memory){
         .extent = {input_extent(shape), output_extent(shape), schedule->scratch_count}};
@@ -104,11 +104,11 @@ enum shoal_status memory_init(const struct coll_shape *shape, const struct sched
         return base_error(SHOAL_ERR_LIMIT, "too many elements to verify: use smaller counts");
     TRY(BASE_NEW_ARRAY(&memory->cells, memory->cell_count, "the verifier's memory"));
     for (uint64_t cell = 0; cell < memory->cell_count; cell++)
-        memory->cells[cell] = memory_initial(shape, memory, cell);
+        memory->cells[cell] = coll_memory_initial(shape, memory, cell);
     return SHOAL_OK;
 }
 
-void memory_release(struct memory *memory)
+void coll_memory_release(struct memory *memory)
 {
     base_free(memory->cells);
     memory->cells = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify_race.c: the form of one rank's schedule, and that its steps don't disturb each other.
+ * coll_verify_race.c: the form of one rank's schedule, and that its steps don't disturb each other.
  *
  * Two steps may run at once unless one waits for the other, at once or through others. So each step
  * gets the set of all steps that it waits for, and each element the last step that wrote it and
@@ -18,7 +18,7 @@
 
 static const char *text_of(const struct verifier *verifier, int rank, uint32_t step)
 {
-    return steps_text(&verifier->steps, verifier->steps.first[rank] + step);
+    return coll_steps_text(&verifier->steps, verifier->steps.first[rank] + step);
 }
 
 /* ---- form ---------------------------------------------------------------------------------- */
@@ -69,7 +69,7 @@ static enum shoal_status check_step(const struct verifier *verifier, int rank, u
     return SHOAL_OK;
 }
 
-enum shoal_status verify_form(const struct verifier *verifier, int rank)
+enum shoal_status coll_verify_form(const struct verifier *verifier, int rank)
 {
     const struct schedule *schedule = verifier->steps.schedules[rank];
     if (schedule->step_count > STEPS_MAX)
@@ -201,7 +201,7 @@ static enum shoal_status walk(struct race *race)
     return SHOAL_OK;
 }
 
-enum shoal_status verify_race(const struct verifier *verifier, int rank)
+enum shoal_status coll_verify_race(const struct verifier *verifier, int rank)
 {
     uint64_t cells = verifier->memories[rank].cell_count;
     uint32_t steps = verifier->steps.schedules[rank]->step_count;

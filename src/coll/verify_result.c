@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify_result.c: what each rank's memory must hold at the end.
+ * coll_verify_result.c: what each rank's memory must hold at the end.
  *
  * A result element is either one rank's input element, or the sum of that element over all ranks:
  * each once, divided after the last addition, with the same tree on all ranks that have it. All
@@ -26,7 +26,7 @@ static enum shoal_status wrong(const struct verifier *verifier, int rank, uint64
 {
     const struct memory *memory = &verifier->memories[rank];
     char text[256];
-    trees_print(verifier->trees, memory->cells[cell].tree, text, sizeof(text));
+    coll_trees_print(verifier->trees, memory->cells[cell].tree, text, sizeof(text));
     bool in_output = cell >= memory->base[BUFFER_OUTPUT] &&
                      cell - memory->base[BUFFER_OUTPUT] < memory->extent[BUFFER_OUTPUT];
     uint64_t base = memory->base[in_output ? BUFFER_OUTPUT : BUFFER_INPUT];
@@ -59,7 +59,7 @@ static enum shoal_status expect_sum(struct result *result, int rank, uint64_t to
         uint64_t cell = memory->base[BUFFER_OUTPUT] + to + i;
         uint32_t tree = memory->cells[cell].tree;
         if (memory->cells[cell].index != from + i ||
-            !trees_is_complete(result->verifier->trees, tree))
+            !coll_trees_is_complete(result->verifier->trees, tree))
             return wrong(result->verifier, rank, cell, "the complete and final sum");
         if (result->tree_of[from + i] != NONE && result->tree_of[from + i] != tree)
             return wrong(result->verifier, rank, cell, "the sum in the other ranks' order");
@@ -67,7 +67,7 @@ static enum shoal_status expect_sum(struct result *result, int rank, uint64_t to
         if (result->first_tree == NONE)
             result->first_tree = tree;
         result->same_tree &= tree == result->first_tree;
-        result->rounds_once &= trees_is_one_reduce(result->verifier->trees, tree);
+        result->rounds_once &= coll_trees_is_one_reduce(result->verifier->trees, tree);
         result->is_result[cell] = true;
     }
     return SHOAL_OK;
@@ -138,7 +138,7 @@ static enum shoal_status expect_rest(const struct result *result, int rank)
 {
     const struct memory *memory = &result->verifier->memories[rank];
     for (uint64_t cell = 0; cell < memory->base[BUFFER_SCRATCH]; cell++) {
-        struct cell initial = memory_initial(&result->verifier->shapes[rank], memory, cell);
+        struct cell initial = coll_memory_initial(&result->verifier->shapes[rank], memory, cell);
         if (!result->is_result[cell] && (memory->cells[cell].tree != initial.tree ||
                                          memory->cells[cell].index != initial.index))
             return wrong(result->verifier, rank, cell, "untouched");
@@ -157,7 +157,7 @@ static enum shoal_status check_rank(struct result *result, int rank)
     return status;
 }
 
-enum shoal_status verify_result(const struct verifier *verifier, struct coll_report *report)
+enum shoal_status coll_verify_result(const struct verifier *verifier, struct coll_report *report)
 {
     struct result result = {.verifier = verifier,
                             .first_tree = NONE,

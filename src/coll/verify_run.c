@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify_run.c: runs all ranks' schedules on symbols.
+ * coll_verify_run.c: runs all ranks' schedules on symbols.
  *
  * A step is ready when all that it waits for is done. A copy or reduce then runs; a message moves
  * when both its ends are ready, and ends both: sends that block until their receive is there. Ready
@@ -41,10 +41,10 @@ static void hand_on(struct verifier *verifier, uint32_t from, uint32_t to)
 
 static void finish(struct run *run, uint32_t number)
 {
-    const struct schedule_step *step = steps_at(run->steps, number);
+    const struct schedule_step *step = coll_steps_at(run->steps, number);
     run->waits[number] = NONE;
     for (uint32_t i = 0; i < step->after_count; i++) {
-        uint32_t later = steps_after(run->steps, number, i);
+        uint32_t later = coll_steps_after(run->steps, number, i);
         hand_on(run->verifier, number, later);
         if (--run->waits[later] == 0)
             run->queue[run->queued++] = later;
@@ -59,7 +59,7 @@ static enum shoal_status reduce_cell(struct run *run, int rank, const struct sch
     for (uint32_t i = 0; i < step->source_count; i++) {
         const struct cell *cell =
             cells_at(run, rank, schedule->sources[step->source_first + i]) + element;
-        TRY(trees_readable(cell->tree));
+        TRY(coll_trees_readable(cell->tree));
         if (i > 0 && cell->index != index)
             return base_error(SHOAL_ERR_INTERNAL, "it adds element %u to element %u", cell->index,
                               index);
@@ -68,20 +68,20 @@ static enum shoal_status reduce_cell(struct run *run, int rank, const struct sch
     }
     uint32_t tree = run->operands[0];
     if (step->source_count > 1 || step->final)
-        TRY(trees_reduce(run->verifier->trees, run->operands, step->source_count, step->final,
-                         &tree));
+        TRY(coll_trees_reduce(run->verifier->trees, run->operands, step->source_count, step->final,
+                              &tree));
     cells_at(run, rank, step->at)[element] = (struct cell){tree, index};
     return SHOAL_OK;
 }
 
 static enum shoal_status run_local(struct run *run, uint32_t number)
 {
-    const struct schedule_step *step = steps_at(run->steps, number);
+    const struct schedule_step *step = coll_steps_at(run->steps, number);
     for (uint64_t i = 0; i < step->at.count; i++) {
         enum shoal_status status = reduce_cell(run, run->steps->rank_of[number], step, i);
         if (status != SHOAL_OK)
-            return base_error_context(status, "%s, element %llu", steps_text(run->steps, number),
-                                      (unsigned long long)i);
+            return base_error_context(status, "%s, element %llu",
+                                      coll_steps_text(run->steps, number), (unsigned long long)i);
     }
     finish(run, number);
     return SHOAL_OK;
@@ -90,13 +90,14 @@ static enum shoal_status run_local(struct run *run, uint32_t number)
 static enum shoal_status move_message(struct run *run, uint32_t send, uint32_t receive)
 {
     const struct steps *steps = run->steps;
-    struct schedule_span from = steps_at(steps, send)->at, to = steps_at(steps, receive)->at;
+    struct schedule_span from = coll_steps_at(steps, send)->at,
+                         to = coll_steps_at(steps, receive)->at;
     const struct cell *source = cells_at(run, steps->rank_of[send], from);
     struct cell *target = cells_at(run, steps->rank_of[receive], to);
     for (uint64_t i = 0; i < from.count; i++) {
-        enum shoal_status status = trees_readable(source[i].tree);
+        enum shoal_status status = coll_trees_readable(source[i].tree);
         if (status != SHOAL_OK)
-            return base_error_context(status, "%s, element %llu", steps_text(steps, send),
+            return base_error_context(status, "%s, element %llu", coll_steps_text(steps, send),
                                       (unsigned long long)i);
         target[i] = source[i];
     }
@@ -111,7 +112,7 @@ static enum shoal_status move_message(struct run *run, uint32_t send, uint32_t r
 /* Runs a ready step, if it can: the first end of a message waits for the other one. */
 static enum shoal_status run_step(struct run *run, uint32_t number)
 {
-    enum step_kind kind = steps_at(run->steps, number)->kind;
+    enum step_kind kind = coll_steps_at(run->steps, number)->kind;
     if (kind != STEP_SEND && kind != STEP_RECV)
         return run_local(run, number);
     uint32_t partner = run->steps->partner[number];
@@ -127,8 +128,8 @@ static enum shoal_status report_deadlock(const struct run *run)
     for (uint32_t number = 0; number < run->steps->count; number++)
         if (run->waits[number] == 0)
             return base_error(SHOAL_ERR_INTERNAL, "deadlock: %s waits for %s, which never starts",
-                              steps_text(run->steps, number),
-                              steps_text(run->steps, run->steps->partner[number]));
+                              coll_steps_text(run->steps, number),
+                              coll_steps_text(run->steps, run->steps->partner[number]));
     return base_error(SHOAL_ERR_INTERNAL, "deadlock: no step is ready");
 }
 
@@ -153,13 +154,13 @@ static enum shoal_status count_waits(struct run *run)
 {
     const struct steps *steps = run->steps;
     for (uint32_t number = 0; number < steps->count; number++)
-        for (uint32_t i = 0; i < steps_at(steps, number)->after_count; i++)
-            run->waits[steps_after(steps, number, i)]++;
+        for (uint32_t i = 0; i < coll_steps_at(steps, number)->after_count; i++)
+            run->waits[coll_steps_after(steps, number, i)]++;
     for (uint32_t number = 0; number < steps->count; number++)
-        if (run->waits[number] != steps_at(steps, number)->wait_count)
+        if (run->waits[number] != coll_steps_at(steps, number)->wait_count)
             return base_error(SHOAL_ERR_INTERNAL, "%s says that it waits for %u steps, not %u",
-                              steps_text(steps, number), steps_at(steps, number)->wait_count,
-                              run->waits[number]);
+                              coll_steps_text(steps, number),
+                              coll_steps_at(steps, number)->wait_count, run->waits[number]);
     return SHOAL_OK;
 }
 
@@ -167,12 +168,12 @@ static uint32_t operands_max(const struct steps *steps)
 {
     uint32_t most = 1;
     for (uint32_t number = 0; number < steps->count; number++)
-        if (steps_at(steps, number)->source_count > most)
-            most = steps_at(steps, number)->source_count;
+        if (coll_steps_at(steps, number)->source_count > most)
+            most = coll_steps_at(steps, number)->source_count;
     return most;
 }
 
-enum shoal_status verify_run(struct verifier *verifier)
+enum shoal_status coll_verify_run(struct verifier *verifier)
 {
     const struct steps *steps = &verifier->steps;
     struct run run = {.verifier = verifier, .steps = steps};

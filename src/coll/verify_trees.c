@@ -113,7 +113,7 @@ static enum shoal_status add_inputs(struct trees *trees)
     return enlarge_table(trees);
 }
 
-enum shoal_status trees_create(int size, struct trees **out)
+enum shoal_status coll_trees_create(int size, struct trees **out)
 {
     struct trees *trees;
     TRY(BASE_NEW(&trees, "the verifier's trees"));
@@ -121,14 +121,14 @@ enum shoal_status trees_create(int size, struct trees **out)
     trees->words = (size + 63) / 64;
     enum shoal_status status = add_inputs(trees);
     if (status != SHOAL_OK) {
-        trees_free(trees);
+        coll_trees_free(trees);
         return status;
     }
     *out = trees;
     return SHOAL_OK;
 }
 
-void trees_free(struct trees *trees)
+void coll_trees_free(struct trees *trees)
 {
     if (!trees)
         return;
@@ -139,7 +139,7 @@ void trees_free(struct trees *trees)
     base_free(trees);
 }
 
-enum shoal_status trees_readable(uint32_t tree)
+enum shoal_status coll_trees_readable(uint32_t tree)
 {
     if (tree == TREE_UNSET)
         return base_error(SHOAL_ERR_INTERNAL, "it reads scratch that was never written");
@@ -158,7 +158,7 @@ static enum shoal_status unite(struct trees *trees, uint32_t node, uint32_t oper
     for (int word = 0; word < trees->words; word++) {
         if (set[word] & added[word]) {
             char text[256];
-            trees_print(trees, operand, text, sizeof(text));
+            coll_trees_print(trees, operand, text, sizeof(text));
             return base_error(SHOAL_ERR_INTERNAL,
                               "it adds the input of rank %d a second time, with %s",
                               64 * word + __builtin_ctzll(set[word] & added[word]), text);
@@ -187,8 +187,8 @@ static enum shoal_status add_node(struct trees *trees, const uint32_t *operands,
     return SHOAL_OK;
 }
 
-enum shoal_status trees_reduce(struct trees *trees, const uint32_t *operands, uint32_t count,
-                               bool final, uint32_t *out)
+enum shoal_status coll_trees_reduce(struct trees *trees, const uint32_t *operands, uint32_t count,
+                                    bool final, uint32_t *out)
 {
     uint32_t slot = slot_of(trees, operands, count, final);
     if (!trees->table[slot]) {
@@ -203,13 +203,13 @@ enum shoal_status trees_reduce(struct trees *trees, const uint32_t *operands, ui
     return SHOAL_OK;
 }
 
-bool trees_is_complete(const struct trees *trees, uint32_t tree)
+bool coll_trees_is_complete(const struct trees *trees, uint32_t tree)
 {
     return tree < trees->node_count && trees->nodes[tree].final &&
            trees->nodes[tree].rank_count == (uint32_t)trees->size;
 }
 
-bool trees_is_one_reduce(const struct trees *trees, uint32_t tree)
+bool coll_trees_is_one_reduce(const struct trees *trees, uint32_t tree)
 {
     const struct node *node = &trees->nodes[tree];
     if (node->count != (uint32_t)trees->size)
@@ -255,7 +255,7 @@ static void print_tree(struct printer *printer, uint32_t tree)
     print(printer, node->final ? ")/" : ")");
 }
 
-void trees_print(const struct trees *trees, uint32_t tree, char *text, size_t text_bytes)
+void coll_trees_print(const struct trees *trees, uint32_t tree, char *text, size_t text_bytes)
 {
     struct printer printer = {trees, text, 0, text_bytes};
     text[0] = '\0';

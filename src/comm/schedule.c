@@ -174,9 +174,9 @@ enum shoal_status schedule_builder_create(const struct coll_shape *shape,
     if (status == SHOAL_OK)
         status = BASE_NEW_ARRAY(&builder->received, shape->size, "message numbers");
     if (status == SHOAL_OK)
-        status = access_map_create(&builder->output);
+        status = comm_access_map_create(&builder->output);
     if (status == SHOAL_OK)
-        status = access_map_create(&builder->scratch);
+        status = comm_access_map_create(&builder->scratch);
     if (status != SHOAL_OK) {
         schedule_builder_free(builder);
         return status;
@@ -189,11 +189,11 @@ void schedule_builder_free(struct schedule_builder *builder)
 {
     if (!builder)
         return;
-    access_map_free(builder->output);
-    access_map_free(builder->scratch);
-    access_list_release(&builder->before);
-    access_list_release(&builder->ends);
-    access_list_release(&builder->gate);
+    comm_access_map_free(builder->output);
+    comm_access_map_free(builder->scratch);
+    comm_access_list_release(&builder->before);
+    comm_access_list_release(&builder->ends);
+    comm_access_list_release(&builder->gate);
     base_free(builder->steps);
     base_free(builder->followed);
     base_free(builder->sources);
@@ -233,7 +233,7 @@ static enum shoal_status reads(struct schedule_builder *builder, struct schedule
     struct access_map *map = locate(builder, span, &offset);
     if (!map)
         return SHOAL_OK;
-    return access_map_read(map, offset, span.count, builder->step_count, &builder->before);
+    return comm_access_map_read(map, offset, span.count, builder->step_count, &builder->before);
 }
 
 static enum shoal_status writes(struct schedule_builder *builder, struct schedule_span span)
@@ -241,7 +241,7 @@ static enum shoal_status writes(struct schedule_builder *builder, struct schedul
     uint64_t offset;
     BASE_ASSERT(span.buffer != BUFFER_INPUT);
     struct access_map *map = locate(builder, span, &offset);
-    return access_map_write(map, offset, span.count, builder->step_count, &builder->before);
+    return comm_access_map_write(map, offset, span.count, builder->step_count, &builder->before);
 }
 
 static int compare_steps(const void *a, const void *b)
@@ -265,7 +265,7 @@ static enum shoal_status complete_before(struct schedule_builder *builder,
     for (uint32_t i = 0; i < before->count && !behind; i++)
         behind = before->steps[i] >= builder->gate_end;
     for (uint32_t i = 0; i < builder->gate.count && !behind; i++)
-        TRY(access_list_add(before, builder->gate.steps[i]));
+        TRY(comm_access_list_add(before, builder->gate.steps[i]));
     if (before->count > 1)
         qsort(before->steps, before->count, sizeof(uint32_t), compare_steps);
     uint32_t kept = 0;
@@ -296,7 +296,7 @@ static enum shoal_status append(struct schedule_builder *builder, struct schedul
     builder->steps[number] = step;
     builder->followed[number] = false;
     builder->step_count++;
-    return signals ? SHOAL_OK : access_list_add(&builder->ends, number);
+    return signals ? SHOAL_OK : comm_access_list_add(&builder->ends, number);
 }
 
 /* Drops from `ends` the steps that somebody waits for. */
@@ -386,7 +386,7 @@ static enum shoal_status emit_signal(struct schedule_builder *builder, int peer)
 {
     refresh_ends(builder);
     for (uint32_t i = 0; i < builder->ends.count; i++)
-        TRY(access_list_add(&builder->before, builder->ends.steps[i]));
+        TRY(comm_access_list_add(&builder->before, builder->ends.steps[i]));
     return emit_message(builder, STEP_SEND, peer, span_of(BUFFER_SCRATCH, 0, 0));
 }
 
@@ -401,7 +401,7 @@ static enum shoal_status emit_await(struct schedule_builder *builder, int peer)
 {
     TRY(emit_message(builder, STEP_RECV, peer, span_of(BUFFER_SCRATCH, 0, 0)));
     builder->gate_end = builder->step_count;
-    return access_list_add(&builder->gate, builder->step_count - 1);
+    return comm_access_list_add(&builder->gate, builder->step_count - 1);
 }
 
 void schedule_await(struct schedule_builder *builder, int peer)
@@ -418,7 +418,7 @@ void schedule_fence(struct schedule_builder *builder)
     refresh_ends(builder);
     builder->gate.count = 0;
     for (uint32_t i = 0; i < builder->ends.count && builder->status == SHOAL_OK; i++)
-        builder->status = access_list_add(&builder->gate, builder->ends.steps[i]);
+        builder->status = comm_access_list_add(&builder->gate, builder->ends.steps[i]);
     builder->gate_end = builder->step_count;
 }
 

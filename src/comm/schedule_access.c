@@ -59,13 +59,13 @@ static enum shoal_status grow(void **array, uint32_t *capacity, size_t item_byte
     return SHOAL_OK;
 }
 
-void access_list_release(struct access_list *list)
+void comm_access_list_release(struct access_list *list)
 {
     base_free(list->steps);
     memset(list, 0, sizeof(*list));
 }
 
-enum shoal_status access_list_add(struct access_list *list, uint32_t step)
+enum shoal_status comm_access_list_add(struct access_list *list, uint32_t step)
 {
     if (list->count == list->capacity)
         TRY(grow((void **)&list->steps, &list->capacity, sizeof(uint32_t), "dependencies"));
@@ -114,7 +114,7 @@ static void drop_readers(struct access_map *map, struct interval *interval)
     }
 }
 
-enum shoal_status access_map_create(struct access_map **out)
+enum shoal_status comm_access_map_create(struct access_map **out)
 {
     struct access_map *map;
     TRY(BASE_NEW(&map, "a schedule's access map"));
@@ -123,7 +123,7 @@ enum shoal_status access_map_create(struct access_map **out)
     uint32_t head;
     enum shoal_status status = take_interval(map, &head);
     if (status != SHOAL_OK) {
-        access_map_free(map);
+        comm_access_map_free(map);
         return status;
     }
     struct interval *first = &map->intervals[head];
@@ -135,7 +135,7 @@ enum shoal_status access_map_create(struct access_map **out)
     return SHOAL_OK;
 }
 
-void access_map_free(struct access_map *map)
+void comm_access_map_free(struct access_map *map)
 {
     if (!map)
         return;
@@ -198,8 +198,8 @@ static enum shoal_status split(struct access_map *map, uint64_t at, uint32_t *ou
     return SHOAL_OK;
 }
 
-enum shoal_status access_map_read(struct access_map *map, uint64_t offset, uint64_t count,
-                                  uint32_t step, struct access_list *before)
+enum shoal_status comm_access_map_read(struct access_map *map, uint64_t offset, uint64_t count,
+                                       uint32_t step, struct access_list *before)
 {
     uint32_t here, end;
     TRY(split(map, offset, &here));
@@ -207,7 +207,7 @@ enum shoal_status access_map_read(struct access_map *map, uint64_t offset, uint6
     for (; here != end; here = map->intervals[here].next[0]) {
         const struct interval *interval = &map->intervals[here];
         if (interval->writer != NONE)
-            TRY(access_list_add(before, interval->writer));
+            TRY(comm_access_list_add(before, interval->writer));
         uint32_t newest = interval->first_reader;
         if (newest == NONE || map->readers[newest].step != step)
             TRY(push_reader(map, here, step));
@@ -234,8 +234,8 @@ static void join(struct access_map *map, uint32_t from, uint64_t end)
     }
 }
 
-enum shoal_status access_map_write(struct access_map *map, uint64_t offset, uint64_t count,
-                                   uint32_t step, struct access_list *before)
+enum shoal_status comm_access_map_write(struct access_map *map, uint64_t offset, uint64_t count,
+                                        uint32_t step, struct access_list *before)
 {
     uint32_t begin, end;
     TRY(split(map, offset, &begin));
@@ -243,11 +243,11 @@ enum shoal_status access_map_write(struct access_map *map, uint64_t offset, uint
     for (uint32_t here = begin; here != end; here = map->intervals[here].next[0]) {
         struct interval *interval = &map->intervals[here];
         if (interval->first_reader == NONE && interval->writer != NONE)
-            TRY(access_list_add(before, interval->writer));
+            TRY(comm_access_list_add(before, interval->writer));
         for (uint32_t reader = interval->first_reader; reader != NONE;
              reader = map->readers[reader].next)
             if (map->readers[reader].step != step)
-                TRY(access_list_add(before, map->readers[reader].step));
+                TRY(comm_access_list_add(before, map->readers[reader].step));
         drop_readers(map, interval);
     }
     join(map, begin, offset + count);

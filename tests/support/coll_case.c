@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* coll_case.c: makes the shapes of all ranks from the few words of a case. */
 #include "support/coll_case.h"
 
 #include <stdio.h>
