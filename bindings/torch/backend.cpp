@@ -518,6 +518,6 @@ PYBIND11_MODULE(shoal_torch_backend, module)
     module.def("create", &shoal_torch::create,
                pybind11::call_guard<pybind11::gil_scoped_release>());
     module.def(
-        "stop", [] { shoal_torch::CompletionThread::get().stop(); },
+        "stop", [] { shoal_torch::CompletionThreads::get().stop(); },
         pybind11::call_guard<pybind11::gil_scoped_release>());
 }

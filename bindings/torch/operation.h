@@ -6,12 +6,11 @@
  *   ShoalWork   what torch holds: one or more operations, their results, and a future.
  *
  * An operation is collected (waited for, its result copied to where the caller wants it) by the
- * first thread that comes: the one that waits for the work, or the completion thread, which exists
+ * first thread that comes: the one that waits for the work, or a completion thread; these exist
  * for futures and for works that nobody keeps.
  *
  * Invariants:
- *  1. A request is given to shoal_request_wait or _test by one thread at a time
- * (Operation::state_).
+ *  1. A request is waited for or tested by one thread at a time (Operation::state_).
  *  2. An operation that is under way is referred to by a work, a list of the backend or its own
  *     callback, so that its buffers outlive it.
  *  3. Futures are completed and tensors let go without any lock held: both may run Python.
@@ -75,7 +74,7 @@ class Operation : public std::enable_shared_from_this<Operation>
     bool test();
     /* Calls once when the operation has been collected, at once if it has. */
     void listen(Listener listener);
-    /* Nobody will wait: collects when done, on the completion thread. */
+    /* Nobody will wait: collects when done, on a completion thread. */
     void detach();
 
     std::exception_ptr error()
@@ -104,24 +103,29 @@ class Operation : public std::enable_shared_from_this<Operation>
     std::exception_ptr error_;
 };
 
-/* Collects operations that are done, in the order in which they became so. Lives as long as the
- * process: callbacks of the library may come at any time. */
-class CompletionThread
+/* Collects operations that are done, in the order in which they became so. A callback of a future
+ * may wait for another operation of its own (torch's PowerSGD hook does), so a thread that works
+ * always leaves an idle one behind. Lives as long as the process: callbacks of the library may come
+ * at any time. */
+class CompletionThreads
 {
   public:
-    static CompletionThread &get()
+    static CompletionThreads &get()
     {
-        static auto *const one = new CompletionThread;
+        static auto *const one = new CompletionThreads;
         return *one;
     }
 
+    /* Starts the first thread; in a forked child, which has none, a new one. */
     void start()
     {
         std::lock_guard<std::mutex> lock(mutex_);
         if (stopped_ || process_ == getpid())
             return;
         process_ = getpid();
-        thread_ = new std::thread([this] { run(); });
+        idle_ = 0;
+        count_ = 0;
+        add_thread();
     }
 
     void push(std::shared_ptr<Operation> operation)
@@ -133,42 +137,55 @@ class CompletionThread
         filled_.notify_one();
     }
 
-    /* Before Python goes away. What is in the queue then stays there. */
+    /* Before Python goes away: no callback starts any more, and those that run get some time. What
+     * is in the queue then stays there. */
     void stop()
     {
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
-            stopped_ = true;
-        }
-        filled_.notify_one();
+        std::unique_lock<std::mutex> lock(mutex_);
+        stopped_ = true;
         if (process_ == getpid())
-            thread_->join();
+            became_idle_.wait_for(lock, stop_time_max, [this] { return idle_ == count_; });
     }
 
   private:
+    static constexpr int count_max = 64;
+    static constexpr std::chrono::seconds stop_time_max{10};
+
+    /* mutex_ is held. */
+    void add_thread()
+    {
+        count_++;
+        idle_++;
+        std::thread([this] { run(); }).detach();
+    }
+
     void run()
     {
         pthread_setname_np(pthread_self(), "shoal-torch");
         std::unique_lock<std::mutex> lock(mutex_);
-        while (!stopped_) {
-            if (queue_.empty()) {
-                filled_.wait(lock);
-                continue;
-            }
+        for (;;) {
+            filled_.wait(lock, [this] { return !stopped_ && !queue_.empty(); });
             std::shared_ptr<Operation> operation = std::move(queue_.front());
             queue_.pop_front();
+            idle_--;
+            if (idle_ == 0 && count_ < count_max)
+                add_thread();
             lock.unlock();
             operation->wait(own_deadline);
             operation.reset();
             lock.lock();
+            idle_++;
+            became_idle_.notify_all();
         }
     }
 
     std::mutex mutex_;
     std::condition_variable filled_;
+    std::condition_variable became_idle_;
     std::deque<std::shared_ptr<Operation>> queue_;
-    std::thread *thread_ = nullptr;
-    pid_t process_ = -1; /* that the thread runs in; a forked child has none */
+    pid_t process_ = -1; /* that the threads run in */
+    int count_ = 0;
+    int idle_ = 0;
     bool stopped_ = false;
 };
 
@@ -294,7 +311,7 @@ inline void Operation::watch()
     if (watched_)
         return;
     watched_ = true;
-    CompletionThread::get().start();
+    CompletionThreads::get().start();
     auto *self = new std::shared_ptr<Operation>(shared_from_this());
     enum shoal_status status = shoal_request_on_done(request_, on_done, self);
     TORCH_INTERNAL_ASSERT(status == SHOAL_OK, "shoal_request_on_done: ", shoal_status_name(status));
@@ -305,7 +322,7 @@ inline void Operation::on_done(void *user, enum shoal_status)
 {
     std::unique_ptr<std::shared_ptr<Operation>> self(
         static_cast<std::shared_ptr<Operation> *>(user));
-    CompletionThread::get().push(std::move(*self));
+    CompletionThreads::get().push(std::move(*self));
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */
