@@ -57,7 +57,6 @@ struct comm_control {
     bool busy, keep; /* keep: lives in the peer */
     int peer;
     struct comm_control *previous, *next; /* of those that are not kept */
-    unsigned char payload[];              /* of abort */
 };
 
 struct comm_peer {

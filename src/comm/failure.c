@@ -62,10 +62,11 @@ static void post_control(struct comm_engine *engine, int peer, const struct wire
     if (engine->controls)
         engine->controls->previous = control;
     engine->controls = control;
+    unsigned char *copy = (unsigned char *)(control + 1);
     if (payload_bytes > 0)
-        memcpy(control->payload, payload, payload_bytes);
+        memcpy(copy, payload, payload_bytes);
     control->frame.owner = control;
-    engine_post(engine, peer, &control->frame, wire, control->payload, payload_bytes);
+    engine_post(engine, peer, &control->frame, wire, copy, payload_bytes);
 }
 
 static void free_control(struct comm_engine *engine, struct comm_control *control)
