@@ -16,6 +16,11 @@ import time
 import traceback
 from pathlib import Path
 
+import pytest
+
+if os.environ.get("SHOAL_SANITIZE"):
+    pytest.skip("a sanitizer's library can't be loaded into Python", allow_module_level=True)
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("SHOAL_BUILD", ROOT / "build" / "release"))
 SHOAL = BUILD / "shoal"
