@@ -199,7 +199,7 @@ static void test_explanations(void **state)
     struct coll_shape shape = make_shape(COLL_ALLREDUCE, 4, 1, 1 << 20);
     struct coll_choice choice = {.dtype = SHOAL_F32};
     assert_int_equal(coll_explain(&shape, &choice, text, sizeof(text)), SHOAL_OK);
-    assert_string_equal(text, "from the table: allreduce, up to 32 ranks, any size");
+    assert_string_equal(text, "from the table: allreduce, up to 8 ranks, up to 2048 KiB");
     choice.forced = "ring";
     assert_int_equal(coll_explain(&shape, &choice, text, sizeof(text)), SHOAL_OK);
     assert_string_equal(text, "forced");
