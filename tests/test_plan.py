@@ -45,7 +45,7 @@ def test_every_operation_is_verified_and_predicted(operation, hosts):
 
 
 def test_rounds_and_links_of_a_direct_allreduce():
-    shown = plan("allreduce", "-n", 4, "-H", 4, "-b", "4M")
+    shown = plan("allreduce", "-n", 4, "-H", 4, "-b", "4M", "--algorithm", "direct")
     assert shown["algorithm"] == "direct"
     assert [row["messages"] for row in shown["rounds"]] == [12, 12]
     assert [row["network_bytes"] for row in shown["rounds"]] == [12 * MIB, 12 * MIB]
