@@ -189,10 +189,11 @@ enum shoal_status comm_request_wait(struct comm_request **handle, int64_t timeou
  * ----------------------------------------------------------------------------------------------------
  */
 
+/* A plan that will not be run after all. One of a v form is in no cache. */
 static void drop_plan(struct comm_plan *plan)
 {
-    if (plan)
-        atomic_fetch_sub(&plan->users, 1);
+    if (plan && atomic_fetch_sub(&plan->users, 1) == 1 && plan->is_v)
+        comm_plan_free(plan);
 }
 
 /* Door held. The request is in the queue on success. */
@@ -310,6 +311,8 @@ static enum shoal_status run_plan(struct comm_group *group, const struct comm_ca
                                   struct comm_plan *plan, uint64_t sequence)
 {
     struct inline_end end = {0};
+    if (group->local)
+        group->local_note(group->local, call, sequence);
     int64_t deadline_ns = base_deadline_ns(atomic_load(&group->timeout_ms));
     TRY(comm_engine_start_plan(group->engine, group, plan, call, sequence, deadline_ns, inline_done,
                                &end));
@@ -318,6 +321,8 @@ static enum shoal_status run_plan(struct comm_group *group, const struct comm_ca
 
 static enum shoal_status start_plan(struct comm_group *group, struct comm_request *request)
 {
+    if (group->local)
+        group->local_note(group->local, &request->call, request->sequence);
     return comm_engine_start_plan(group->engine, group, request->plan, &request->call,
                                   request->sequence, request->deadline_ns, comm_request_done,
                                   request);

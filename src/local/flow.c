@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "kernel/kernel.h"
 #include "local/group.h"
+#include "local/history.h"
 #include "local/local.h"
 #include "local/slot.h"
 
@@ -23,12 +24,16 @@ enum move { MOVE_PUT = 0, MOVE_REDUCE, MOVE_TAKE, MOVE_COUNT };
 /* ---- looking at the peers
  * -------------------------------------------------------------------------------------- */
 
+/* The stamp of a block is that of another operation. The first difference is in the histories,
+ * unless a peer that disagreed in the number of blocks is in an operation of its own by now. */
 static void mismatch(struct local_op *op, int rank, uint64_t theirs_packed)
 {
     struct comm_group *group = op->local->group;
     struct comm_signature mine = comm_signature_unpack(op->signature);
     struct comm_signature theirs = comm_signature_unpack(theirs_packed);
     char my_call[128], their_call[128], me[160], them[160];
+    if (local_history_differs(op->local, rank, 1, op->sequence))
+        return;
     comm_group_break(group, SHOAL_ERR_MISMATCH,
                      "operation #%" PRIu64 " on group '%s' differs: %s called %s, but %s called %s",
                      op->sequence, group->name, comm_rank_text(group, group->rank, me, sizeof(me)),
@@ -46,6 +51,8 @@ static bool has_put(struct local_op *op, int rank, uint64_t b)
         return false;
     if (b == 0 && stamp->signature != op->signature)
         mismatch(op, rank, stamp->signature);
+    else if (b == 0 && op->local->unseen != 0)
+        local_history_differs(op->local, rank, op->local->unseen, op->sequence);
     return true;
 }
 
@@ -71,6 +78,11 @@ static bool stage_is_free(struct local_op *op, uint64_t b)
         least = taken < least ? taken : least;
     }
     local->known_taken = least;
+    if (local->unseen != 0)
+        local_history_catch_up(local, op->sequence);
+    /* Each operation has a block or more, so all have started those before. */
+    if (least >= needed && local->unseen != 0 && local->unseen + LOCAL_SLOTS <= op->sequence)
+        local->unseen = op->sequence - LOCAL_SLOTS + 1;
     return least >= needed;
 }
 
@@ -149,6 +161,8 @@ static void do_move(struct local_op *op, uint64_t b)
     struct local_stamp *stamp = &own->stamps[(op->first_block + b) % LOCAL_SLOTS];
     switch ((enum move)op->move) {
     case MOVE_PUT:
+        if (b == 0)
+            local_history_note(op->local, op->sequence, op->signature);
         local_put(op, b);
         stamp->signature = op->signature;
         publish(op, &stamp->number, b);
@@ -182,6 +196,10 @@ static void learn(struct local_op *op)
     struct local_group *local = op->local;
     if (needs_all(op) && local->known_taken < op->first_block)
         local->known_taken = op->first_block;
+    if (needs_all(op))
+        local->unseen = 0;
+    else if (local->unseen == 0)
+        local->unseen = op->sequence;
 }
 
 /* True when done; false when it waits for peers, or the group broke. */
@@ -253,6 +271,36 @@ static void mark_behind(struct local_op *op, bool *late)
                                            : !peer_is_ready(op, i, (enum move)op->move, b);
 }
 
+/* Whether a rank this one waits for has left the world: then it waits in vain. */
+static void look_for_left(struct local_op *op)
+{
+    struct comm_group *group = op->local->group;
+    struct comm_signature signature = comm_signature_unpack(op->signature);
+    const struct base_shared *regions = group->world->host->regions;
+    bool left[COMM_LOCAL_MAX] = {false}, late[COMM_LOCAL_MAX] = {false};
+    char what[128], who[160];
+    for (int i = 0; i < group->size; i++) /* first, so that all it published is seen after */
+        left[i] = atomic_load(&region_control_of(&regions[op->local->local_index[i]])->left) != 0;
+    mark_late(op, late);
+    if (!memchr(late, true, (size_t)group->size))
+        mark_behind(op, late);
+    for (int i = 0; i < group->size; i++)
+        if (left[i] && late[i])
+            comm_group_break(group, SHOAL_ERR_PEER_LOST,
+                             "%s left group '%s' in good order, but %s #%" PRIu64 " needs it",
+                             comm_rank_text(group, i, who, sizeof(who)), group->name,
+                             comm_signature_text(&signature, what, sizeof(what)), op->sequence);
+}
+
+/* After a while in vain: does a peer run something else, or is it gone? */
+static void look_around(struct local_op *op)
+{
+    for (int i = 0; i < op->local->group->size; i++)
+        if (i != op->local->group->rank)
+            local_history_differs(op->local, i, op->sequence, op->sequence);
+    look_for_left(op);
+}
+
 static void break_by_timeout(struct local_op *op)
 {
     struct comm_group *group = op->local->group;
@@ -316,6 +364,8 @@ static void wait_for_peers(struct local_op *op, int64_t *deadline_ns)
     bool last = *deadline_ns <= slice_ns;
     bool ready = base_wait(op->local->bells[group->rank], &group->world->policy, wait_ready, op,
                            last ? *deadline_ns : slice_ns);
+    if (!ready)
+        look_around(op);
     if (!ready && last && !comm_group_broken(group))
         break_by_timeout(op);
 }
@@ -353,7 +403,11 @@ static void task_cancel(struct comm_task *task)
 
 static void task_late(struct comm_task *task, bool *late)
 {
-    mark_late(task->owner_run, late);
+    struct local_op *op = task->owner_run;
+    look_around(op);
+    mark_late(op, late);
+    if (!memchr(late, true, (size_t)task->group->size))
+        mark_behind(op, late);
 }
 
 static const struct comm_task_class task_class = {"local", task_advance, task_cancel, task_late};

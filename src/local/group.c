@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/options.h"
+#include "local/history.h"
 #include "local/local.h"
 
 #define BLOCK_BYTES     ((size_t)512 << 10)
@@ -102,9 +103,24 @@ enum shoal_status local_attach(struct comm_group *group)
     local->slots[group->rank] = local->own;
     group->local_free = local_free;
     group->local_fail = local_fail;
+    group->local_note = local_history_note_call;
     group->local = local;
     comm_ring_peers(group->world, group); /* some may wait for this slot already */
     return SHOAL_OK;
+}
+
+static void adopt(struct local_group *local, const struct local_slot *slot)
+{
+    if (atomic_load_explicit(&slot->failure_state, memory_order_acquire) == 2)
+        comm_group_break(local->group, (enum shoal_status)slot->failure_status, "%s",
+                         slot->failure_text);
+}
+
+/* A peer whose group broke before this rank had its slot could not write into it. */
+static void adopt_earlier_failure(struct local_group *local)
+{
+    for (int i = 0; i < local->group->size; i++)
+        adopt(local, local->slots[i]);
 }
 
 bool local_find_peers(struct local_group *local)
@@ -120,6 +136,7 @@ bool local_find_peers(struct local_group *local)
         local->slots[i] = (struct local_slot *)((char *)region->address + offset);
     }
     local->attached = true;
+    adopt_earlier_failure(local);
     return true;
 }
 
@@ -129,9 +146,18 @@ bool local_find_peers(struct local_group *local)
 
 void local_adopt_failure(struct local_group *local)
 {
-    if (local_failed(local))
-        comm_group_break(local->group, (enum shoal_status)local->own->failure_status, "%s",
-                         local->own->failure_text);
+    adopt(local, local->own);
+}
+
+/* A peer's slot, found or not by this rank's operations: this may be any thread. */
+static struct local_slot *slot_of(const struct local_group *local, int rank)
+{
+    struct comm_group *group = local->group;
+    if (rank == group->rank)
+        return local->own;
+    struct base_shared *region = &group->world->host->regions[local->local_index[rank]];
+    size_t offset = region_find(region, group->context);
+    return offset == 0 ? NULL : (struct local_slot *)((char *)region->address + offset);
 }
 
 void local_fail(struct local_group *local)
@@ -140,7 +166,7 @@ void local_fail(struct local_group *local)
     while (atomic_load_explicit(&group->failure.state, memory_order_acquire) == 1)
         ; /* another thread writes the text: microseconds */
     for (int i = 0; i < group->size; i++) {
-        struct local_slot *slot = local->slots[i];
+        struct local_slot *slot = slot_of(local, (group->rank + i) % group->size);
         int none = 0;
         if (!slot || !atomic_compare_exchange_strong(&slot->failure_state, &none, 1))
             continue;

@@ -31,6 +31,7 @@
 #include "comm/comm.h"
 
 #define LOCAL_SLOTS        4
+#define LOCAL_HISTORY      16 /* operations that a slot remembers; no rank is that far ahead */
 #define LOCAL_INLINE_BYTES 48
 
 struct local_stamp {
@@ -40,6 +41,12 @@ struct local_stamp {
 };
 _Static_assert(sizeof(struct local_stamp) == 64, "a stamp is one cache line");
 
+/* What the owner called: see history.h. */
+struct local_record {
+    atomic_ullong sequence; /* written last */
+    atomic_ullong signature;
+};
+
 struct local_slot {
     struct local_stamp stamps[LOCAL_SLOTS];
     _Alignas(64) atomic_ullong reduced;
@@ -47,6 +54,7 @@ struct local_slot {
     _Alignas(64) atomic_int failure_state; /* 0 none, 1 being written, 2 there */
     int32_t failure_status;
     char failure_text[BASE_ERROR_TEXT_BYTES];
+    _Alignas(64) struct local_record history[LOCAL_HISTORY];
     _Alignas(4096) unsigned char stage[]; /* LOCAL_SLOTS blocks, then LOCAL_SLOTS results */
 };
 
@@ -65,6 +73,7 @@ struct local_group {
     uint64_t next_block;    /* number of the next operation's first block */
     int looks;              /* without a pause, at the next wait: fewer after vain ones */
     uint64_t known_taken;   /* all peers have taken at least so many */
+    uint64_t unseen;        /* first operation not compared with all peers' calls; 0: none */
 };
 
 enum local_mode {
