@@ -31,7 +31,7 @@
 #define SPIN_ALONE_NS    (50 * INT64_C(1000))
 #define SPIN_CROWDED_NS  0
 #define YIELDS_ALONE     4
-#define YIELDS_CROWDED   8
+#define YIELDS_CROWDED   50
 #define PAUSES_PER_YIELD 16
 
 #if defined(__SANITIZE_THREAD__)
