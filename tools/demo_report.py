@@ -16,17 +16,16 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # noqa: E402 (after the choice of a backend without a screen)
+from matplotlib.patches import Patch  # noqa: E402
 
 ACCURACY_WANTED = 0.97
 BACKENDS = {"shoal": "#0b6e99", "gloo": "#d9822b"}
-NUMBERS = [
-    "accuracy",
-    "samples_per_s",
-    "forward_ms",
-    "backward_ms",
-    "communication_ms",
-    "exposed_communication_ms",
-]
+# What a step is made of: label, measurement, shade.
+PARTS = {
+    "forward": ("forward_ms", 0.35),
+    "backward": ("backward_ms", 0.6),
+    "waiting for communication": ("exposed_communication_ms", 1.0),
+}
 
 
 def read(folder: Path, backend: str) -> dict:
@@ -34,7 +33,8 @@ def read(folder: Path, backend: str) -> dict:
     rounds = [json.loads(path.read_text()) for path in sorted(folder.glob(f"digits-{backend}-*"))]
     if not rounds:
         sys.exit(f"demo: no measurements of {backend} in {folder}")
-    record = {name: statistics.median(one[name] for one in rounds) for name in NUMBERS}
+    names = ("samples_per_s", "communication_ms", *(name for name, _ in PARTS.values()))
+    record = {name: statistics.median(one[name] for one in rounds) for name in names}
     record["accuracy"] = min(one["accuracy"] for one in rounds)
     record["same"] = all(one["same_on_all_ranks"] for one in rounds)
     record["losses"] = rounds[0]["losses"]
@@ -54,34 +54,39 @@ def draw_losses(axes, records: dict[str, dict]) -> None:
             alpha=0.55 if wide else 1,
             label=f"{backend}: test accuracy {record['accuracy']:.4f}",
         )
-    axes.set(title="Loss of each step", xlabel="step", ylabel="cross-entropy", yscale="log")
+    axes.set(
+        title="Loss of each step (one curve on the other)",
+        xlabel="step",
+        ylabel="cross-entropy",
+        yscale="log",
+    )
     axes.legend(frameon=False)
 
 
 def draw_times(axes, records: dict[str, dict]) -> None:
-    for place, (backend, record) in enumerate(records.items()):
-        bottom = 0.0
-        for name, label, shade in (
-            ("forward_ms", "forward", 0.35),
-            ("backward_ms", "backward", 0.6),
-            ("exposed_communication_ms", "waiting for communication", 1.0),
-        ):
-            hatch = "//" if name.startswith("exposed") else None
-            axes.bar(
-                place, record[name], 0.5, bottom,
-                color=BACKENDS[backend], alpha=shade, hatch=hatch, edgecolor="white",
-            )  # fmt: skip
-            middle = bottom + record[name] / 2
-            axes.annotate(
-                f"{label} {record[name]:.2f} ms", (place + 0.27, middle), va="center", fontsize=8
-            )
-            bottom += record[name]
+    """One row for each backend, cut as DistributedDataParallel's logger measures a step."""
+    longest = 0.0
+    for row, (backend, record) in enumerate(records.items()):
+        left = 0.0
+        for name, shade in PARTS.values():
+            axes.barh(row, record[name], 0.55, left, color=BACKENDS[backend], alpha=shade)
+            middle = (left + record[name] / 2, row)
+            color = "white" if shade == 1 else "black"
+            axes.annotate(f"{record[name]:.1f}", middle, ha="center", va="center", color=color)
+            left += record[name]
         axes.annotate(
-            f"{record['samples_per_s']:.0f} samples/s", (place, bottom), ha="center", va="bottom"
+            f"  {record['samples_per_s']:.0f}\n  samples/s", (left, row), ha="left", va="center"
         )
-    axes.set(title="Where the time of a step goes", ylabel="ms", xlim=(-0.5, 2.0))
-    axes.set_xticks(range(len(records)), list(records))
-    axes.margins(y=0.12)
+        longest = max(longest, left)
+    axes.set(title="Where the time of a step goes", xlabel="ms", xlim=(0, 1.25 * longest))
+    axes.set_yticks(range(len(records)), list(records))
+    axes.invert_yaxis()
+    patches = [
+        Patch(color="black", alpha=shade, label=label) for label, (_, shade) in PARTS.items()
+    ]
+    axes.legend(
+        handles=patches, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3, frameon=False
+    )
 
 
 def draw(path: Path, records: dict[str, dict]) -> None:
@@ -98,19 +103,17 @@ def draw(path: Path, records: dict[str, dict]) -> None:
 def main() -> None:
     folder = Path(sys.argv[1])
     records = {backend: read(folder, backend) for backend in BACKENDS}
-    print(f"{'':16}{'accuracy':>10}{'samples/s':>11}{'communication':>20}{'of it exposed':>16}")
+    print(f"{'':8}{'accuracy':>10}{'samples/s':>11}{'in communication':>20}{'waiting for it':>18}")
     for backend, record in records.items():
         print(
-            f"{backend:16}{record['accuracy']:10.4f}{record['samples_per_s']:11.0f}"
-            f"{record['communication_ms']:12.2f} ms/step{record['exposed_communication_ms']:8.2f} "
-            "ms/step"
+            f"{backend:8}{record['accuracy']:10.4f}{record['samples_per_s']:11.0f}"
+            f"{record['communication_ms']:12.2f} ms/step"
+            f"{record['exposed_communication_ms']:10.2f} ms/step"
         )
     ratio = records["shoal"]["samples_per_s"] / records["gloo"]["samples_per_s"]
-    less = records["gloo"]["communication_ms"] / max(1e-9, records["shoal"]["communication_ms"])
     rounds = records["shoal"]["rounds"]
     print(
-        f"shoal / gloo: {ratio:.2f} times the samples/s, {less:.1f} times less time in "
-        f"communication (medians of {rounds} rounds, in turn, on this machine)"
+        f"shoal trains {ratio:.2f} times as fast as gloo here (medians of {rounds} rounds, in turn)"
     )
     picture = folder / "digits.png"
     draw(picture, records)
