@@ -88,7 +88,8 @@ struct rig {
 static void rig_open(struct rig *rig, int size)
 {
     for (int i = 0; i < EAGER_COUNT; i++) {
-        struct engines_options options = {.size = size, .eager_bytes = eager_sizes[i]};
+        struct engines_options options = {
+            .size = size, .eager_bytes = eager_sizes[i], .late_seed = i == 1};
         must(engines_open(&options, &rig->engines[i]));
         must(engines_group_open(rig->engines[i], NULL, size, NULL, 7, TIMEOUT_MS, &rig->group[i]));
     }

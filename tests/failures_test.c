@@ -45,7 +45,8 @@ static struct engines_group *open_group(struct engines *engines, uint64_t contex
 
 static void rig_open(struct rig *rig, uint64_t eager_bytes)
 {
-    struct engines_options options = {.size = RANKS, .eager_bytes = eager_bytes};
+    struct engines_options options = {
+        .size = RANKS, .eager_bytes = eager_bytes, .late_seed = eager_bytes == 64};
     must(engines_open(&options, &rig->engines));
     rig->group = open_group(rig->engines, 3);
 }
@@ -337,9 +338,7 @@ static void test_left(void **state)
     static const int members[] = {0, 1, 2};
     struct engines_group *rest;
     must(engines_group_open(rig.engines, members, 3, NULL, 6, TIMEOUT_MS, &rest));
-    net_inproc.close(rig.engines->endpoint[3], 0);
-    rig.engines->endpoint[3] = NULL;
-    rig.engines->dead[3] = true;
+    engines_leave(rig.engines, 3, 0);
     engines_settle(rig.engines);
     run_well(rest, COLL_ALLREDUCE, "direct", 1000);
     struct operation *operation = make(rig.group, COLL_ALLREDUCE, "direct", 100);

@@ -38,7 +38,8 @@ static void must(enum shoal_status status)
 
 static void rig_open(struct rig *rig, int size, uint64_t eager_bytes)
 {
-    struct engines_options options = {.size = size, .eager_bytes = eager_bytes};
+    struct engines_options options = {
+        .size = size, .eager_bytes = eager_bytes, .late_seed = eager_bytes == 64};
     must(engines_open(&options, &rig->engines));
     must(engines_group_open(rig->engines, NULL, size, NULL, 3, TIMEOUT_MS, &rig->group));
 }

@@ -240,7 +240,7 @@ static void run_release(struct comm_run *run)
 /* Ends the run when nothing of it is left. */
 static void finish_if_done(struct comm_engine *engine, struct comm_run *run)
 {
-    if (run->steps_left > 0 || run->frames_out > 0 || run->starting)
+    if (run->steps_left > 0 || run->frames_out > 0)
         return;
     engine_task_end(engine, &run->task, SHOAL_OK);
     run_release(run);

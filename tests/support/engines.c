@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "support/late_sent.h"
 
 #define RING_BYTES 4096
 #define ROUNDS_MAX 10000000 /* of polls that moved something: more is a livelock */
@@ -13,6 +14,11 @@
 static const char *const host_names[ENGINES_MAX] = {"ant",  "bee",  "cod",  "doe", "eel",  "fox",
                                                     "gnu",  "hen",  "ibis", "jay", "koi",  "lynx",
                                                     "mole", "newt", "owl",  "pig", "quail"};
+
+static const struct net_transport *transport_of(const struct net_endpoint *endpoint)
+{
+    return *(const struct net_transport *const *)endpoint;
+}
 
 int64_t engines_now_ns(const struct engines *engines)
 {
@@ -24,8 +30,8 @@ static int64_t clock_of(void *user)
     return engines_now_ns(user);
 }
 
-static enum shoal_status open_rank(struct engines *engines, int rank, unsigned char *address,
-                                   size_t *address_bytes)
+static enum shoal_status open_rank(struct engines *engines, const struct engines_options *given,
+                                   int rank, unsigned char *address, size_t *address_bytes)
 {
     struct comm_engine_options options = {.rank = rank,
                                           .size = engines->size,
@@ -34,12 +40,14 @@ static enum shoal_status open_rank(struct engines *engines, int rank, unsigned c
                                           .now_user = engines,
                                           .host_names = host_names};
     TRY(comm_engine_create(&options, &engines->engine[rank]));
-    const struct net_transport *transport = engines->sim ? &net_sim : &net_inproc;
+    void *place = engines->sim ? (void *)engines->sim : (void *)engines->hall;
+    struct late_sent_context late = {
+        .inner = engines->sim ? &net_sim : &net_inproc, .context = place, .seed = given->late_seed};
     struct net_endpoint_options endpoint = {.rank = rank,
                                             .size = engines->size,
                                             .connect_timeout_ms = 1000,
-                                            .context = engines->sim ? (void *)engines->sim
-                                                                    : (void *)engines->hall};
+                                            .context = given->late_seed ? &late : place};
+    const struct net_transport *transport = given->late_seed ? &late_sent : late.inner;
     struct net_events events;
     comm_engine_events(engines->engine[rank], &events);
     TRY(transport->open(&endpoint, &events, address, address_bytes, &engines->endpoint[rank]));
@@ -49,19 +57,14 @@ static enum shoal_status open_rank(struct engines *engines, int rank, unsigned c
     return comm_engine_attach(engines->engine[rank], engines->endpoint[rank], peers);
 }
 
-static const struct net_transport *transport_of(const struct net_endpoint *endpoint)
-{
-    return *(const struct net_transport *const *)endpoint;
-}
-
-static enum shoal_status open_all(struct engines *engines)
+static enum shoal_status open_all(struct engines *engines, const struct engines_options *given)
 {
     unsigned char addresses[ENGINES_MAX][NET_ADDRESS_BYTES];
     const unsigned char *at[ENGINES_MAX];
     size_t bytes[ENGINES_MAX];
     for (int i = 0; i < engines->size; i++) {
         at[i] = addresses[i];
-        TRY(open_rank(engines, i, addresses[i], &bytes[i]));
+        TRY(open_rank(engines, given, i, addresses[i], &bytes[i]));
     }
     for (int i = 0; i < engines->size; i++)
         TRY(transport_of(engines->endpoint[i])->set_peers(engines->endpoint[i], at, bytes));
@@ -82,7 +85,7 @@ enum shoal_status engines_open(const struct engines_options *options, struct eng
     if (!engines->sim)
         status = net_inproc_hall_create(options->size, ring_bytes, &engines->hall);
     if (status == SHOAL_OK)
-        status = open_all(engines);
+        status = open_all(engines, options);
     if (status != SHOAL_OK) {
         engines_close(engines);
         return status;
@@ -91,13 +94,21 @@ enum shoal_status engines_open(const struct engines_options *options, struct eng
     return SHOAL_OK;
 }
 
+void engines_leave(struct engines *engines, int rank, int64_t linger_ms)
+{
+    struct net_endpoint *endpoint = engines->endpoint[rank];
+    engines->endpoint[rank] = NULL;
+    engines->dead[rank] = true;
+    transport_of(endpoint)->close(endpoint, linger_ms);
+}
+
 void engines_close(struct engines *engines)
 {
     if (!engines)
         return;
     for (int i = 0; i < engines->size; i++)
         if (engines->endpoint[i])
-            transport_of(engines->endpoint[i])->close(engines->endpoint[i], 0);
+            engines_leave(engines, i, 0);
     for (int i = 0; i < engines->size; i++)
         comm_engine_free(engines->engine[i]);
     net_inproc_hall_free(engines->hall);

@@ -17,6 +17,7 @@ struct engines_options {
     uint64_t eager_bytes;
     size_t ring_bytes;         /* inproc: of each pair and direction; 0: 4096 */
     struct net_sim_world *sim; /* NULL: inproc. Borrowed */
+    uint64_t late_seed;        /* not 0: `sent` is reported polls later, as this seed says */
 };
 
 struct engines {
@@ -27,7 +28,7 @@ struct engines {
     int64_t now_ns; /* inproc: the clock */
     struct comm_engine *engine[ENGINES_MAX];
     struct net_endpoint *endpoint[ENGINES_MAX];
-    bool dead[ENGINES_MAX]; /* killed: not polled any more */
+    bool dead[ENGINES_MAX]; /* killed, stopped or gone: not polled */
     int first;              /* who is polled first in the next round */
 };
 
@@ -49,6 +50,8 @@ int64_t engines_now_ns(const struct engines *engines);
 int engines_poll(struct engines *engines);
 /* Polls until nothing moves any more (inproc). */
 void engines_settle(struct engines *engines);
+/* The rank closes its endpoint in good order. */
+void engines_leave(struct engines *engines, int rank, int64_t linger_ms);
 /* inproc: the rank's process is gone. */
 void engines_kill(struct engines *engines, int rank);
 

@@ -424,8 +424,7 @@ static bool is_done(const struct simulation *job, int rank)
 static void leave(struct simulation *job, int rank)
 {
     comm_engine_poll(job->engines->engine[rank]); /* says what is to be said */
-    net_sim.close(job->engines->endpoint[rank], 100);
-    job->engines->endpoint[rank] = NULL;
+    engines_leave(job->engines, rank, 100);
     job->left[rank] = true;
 }
 
