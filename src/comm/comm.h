@@ -43,6 +43,7 @@ struct comm_world {
     int64_t thread_spin_ns;         /* of the progress thread */
     atomic_int group_count;
     struct comm_group *root;
+    int64_t linger_ms; /* how long closing waits for frames that are on their way */
 
     pthread_mutex_t token;
     pthread_mutex_t queue_lock;

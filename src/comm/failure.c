@@ -279,11 +279,22 @@ static void tell_why(struct comm_engine *engine, struct comm_group *group, int r
     post_control(engine, group->members[rank], &wire, text, strlen(text) + 1);
 }
 
-/* Tells every member that a link leads to; they pass it on to theirs. */
+/* Members at a distance of 1, 2, 4 … ranks: so all hear of it, by way of others, though there may
+ * be no links yet, and nobody opens many. */
+static bool is_neighbour(const struct comm_group *group, int rank)
+{
+    int ahead = (rank - group->rank + group->size) % group->size;
+    int behind = group->size - ahead;
+    return (ahead & (ahead - 1)) == 0 || (behind & (behind - 1)) == 0;
+}
+
+/* Tells every member that a link leads to, those on this host and some more; they pass it on. */
 static void announce(struct comm_engine *engine, struct comm_group *group)
 {
     for (int i = 0; i < group->size; i++)
-        if (i != group->rank && engine->peers[group->members[i]].linked)
+        if (i != group->rank &&
+            (engine->peers[group->members[i]].linked ||
+             group->host_of[i] == group->host_of[group->rank] || is_neighbour(group, i)))
             tell_why(engine, group, i);
 }
 

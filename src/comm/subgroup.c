@@ -94,7 +94,10 @@ enum shoal_status comm_group_subset(struct comm_group *parent, const int *ranks,
  * ------------------------------------------------------------------------------------------------
  */
 
-#define CLOSE_LOOK_MS 1
+#define CLOSE_LOOK_MS    1
+#define LINGER_MS        5000
+#define LINGER_BROKEN_MS 1000 /* only texts of failures are on their way, some to ranks that left \
+                               */
 
 /* Ends what is pending, by breaking the group on this rank only if there is something. */
 static void end_pending(struct comm_group *group)
@@ -136,13 +139,15 @@ enum shoal_status comm_group_close(struct comm_group *group)
         return base_error(SHOAL_ERR_STATE, "group '%s' still has %d sub-groups: free them first",
                           group->name, atomic_load(&world->group_count) - 1);
     end_pending(group);
-    if (group->local)
-        group->local_free(group->local);
+    if (root)
+        world->linger_ms = comm_group_broken(group) ? LINGER_BROKEN_MS : LINGER_MS;
     pthread_mutex_lock(&world->token);
     if (comm_group_broken(group))
         comm_engine_group_broke(world->engine, group); /* members are told before this rank goes */
     comm_engine_remove_group(world->engine, group);
     comm_progress_release(world);
+    if (group->local)
+        group->local_free(group->local);
     free_plans(group);
     comm_request_free_idle(group);
     comm_group_dispose(group);

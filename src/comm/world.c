@@ -23,7 +23,6 @@
 #include "net/proof.h"
 #include "net/shm.h"
 
-#define CLOSE_LINGER_MS  5000
 #define RINGS_BYTES_MAX  ((size_t)2 << 20)
 #define RING_BYTES_MIN   ((size_t)16 << 10)
 #define SHARED_MAX_BYTES (UINT64_C(64) << 30)
@@ -179,9 +178,9 @@ static enum shoal_status share_memory(struct making *making)
     for (int i = 0; i < world->local_size; i++) {
         char *start = world->host->regions[i].address;
         making->parts[i] = start + REGION_CONTROL_BYTES;
-        making->bells[i] = &region_control_of(&world->host->regions[i])->bell;
+        making->bells[i] = &comm_region_control_of(&world->host->regions[i])->bell;
     }
-    return region_open(&world->host->regions[world->local_rank], heap_offset, &world->region);
+    return comm_region_open(&world->host->regions[world->local_rank], heap_offset, &world->region);
 }
 
 static enum shoal_status open_shm(struct making *making)
@@ -361,13 +360,13 @@ void comm_world_free(struct comm_world *world)
         return;
     comm_progress_stop(world);
     if (world->host)
-        atomic_store(&region_control_of(&world->host->regions[world->local_rank])->left, 1);
+        atomic_store(&comm_region_control_of(&world->host->regions[world->local_rank])->left, 1);
     if (world->shm)
-        net_shm.close(world->shm, CLOSE_LINGER_MS);
+        net_shm.close(world->shm, world->linger_ms);
     if (world->tcp)
-        net_tcp.close(world->tcp, CLOSE_LINGER_MS);
+        net_tcp.close(world->tcp, world->linger_ms);
     comm_engine_free(world->engine);
-    region_close(&world->region);
+    comm_region_close(&world->region);
     boot_host_free(world->host);
     close_fd(world->wake_fd);
     close_fd(world->watch_fd);

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * failures_mismatch_test.c: one rank calls something else than the others, between real processes
+ * on every path. Each rank ends with SHOAL_ERR_MISMATCH that names both ranks, their hosts, both
+ * calls and the number of the operation; ranks that can end early, because they only give, learn it
+ * in a later call. No sum is ever wrong.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/scenario.h"
+
+enum kind {
+    ALLREDUCE,
+    REDUCE,
+    BROADCAST,
+    ALLGATHER,
+    GATHER,
+    SCATTER,
+    REDUCE_SCATTER,
+    ALLTOALL,
+    BARRIER,
+    ALLGATHERV
+};
+
+struct call {
+    enum kind kind;
+    uint64_t count;
+    enum shoal_dtype dtype;
+    enum shoal_op op;
+    int root;
+};
+
+/* What most ranks call, and what one calls. text: a piece of each call as messages show it. */
+struct disagreement {
+    struct call common, odd;
+    const char *common_text, *odd_text;
+};
+
+#define SMALL 4
+#define LARGE 300000
+
+static const struct disagreement disagreements[] = {
+    /* counts */
+    {{ALLREDUCE, SMALL, SHOAL_F32, SHOAL_SUM, 0},
+     {ALLREDUCE, SMALL + 1, SHOAL_F32, SHOAL_SUM, 0},
+     "allreduce(4 x f32, sum)",
+     "allreduce(5 x f32, sum)"},
+    {{ALLREDUCE, LARGE, SHOAL_F32, SHOAL_SUM, 0},
+     {ALLREDUCE, LARGE - 1, SHOAL_F32, SHOAL_SUM, 0},
+     "allreduce(300000 x f32, sum)",
+     "allreduce(299999 x f32, sum)"},
+    {{ALLREDUCE, SMALL, SHOAL_F32, SHOAL_SUM, 0},
+     {ALLREDUCE, LARGE, SHOAL_F32, SHOAL_SUM, 0},
+     "allreduce(4 x f32, sum)",
+     "allreduce(300000 x f32, sum)"},
+    {{ALLREDUCE, LARGE, SHOAL_F32, SHOAL_SUM, 0},
+     {ALLREDUCE, 0, SHOAL_F32, SHOAL_SUM, 0},
+     "allreduce(300000 x f32, sum)",
+     "allreduce(0 x f32, sum)"},
+    {{BROADCAST, SMALL, SHOAL_F32, SHOAL_SUM, 1},
+     {BROADCAST, SMALL - 1, SHOAL_F32, SHOAL_SUM, 1},
+     "broadcast(4 x f32, root 1)",
+     "broadcast(3 x f32, root 1)"},
+    {{BROADCAST, LARGE, SHOAL_F32, SHOAL_SUM, 1},
+     {BROADCAST, SMALL, SHOAL_F32, SHOAL_SUM, 1},
+     "broadcast(300000 x f32, root 1)",
+     "broadcast(4 x f32, root 1)"},
+    {{REDUCE, SMALL, SHOAL_F32, SHOAL_SUM, 1},
+     {REDUCE, SMALL - 1, SHOAL_F32, SHOAL_SUM, 1},
+     "reduce(4 x f32, sum, root 1)",
+     "reduce(3 x f32, sum, root 1)"},
+    {{GATHER, LARGE, SHOAL_F32, SHOAL_SUM, 0},
+     {GATHER, SMALL, SHOAL_F32, SHOAL_SUM, 0},
+     "gather(300000 x f32, root 0)",
+     "gather(4 x f32, root 0)"},
+    {{REDUCE_SCATTER, SMALL, SHOAL_F32, SHOAL_SUM, 0},
+     {REDUCE_SCATTER, SMALL + 2, SHOAL_F32, SHOAL_SUM, 0},
+     "reduce_scatter(4 x f32, sum)",
+     "reduce_scatter(6 x f32, sum)"},
+    {{ALLGATHERV, SMALL, SHOAL_F32, SHOAL_SUM, 0},
+     {ALLGATHERV, SMALL + 1, SHOAL_F32, SHOAL_SUM, 0},
+     "allgather",
+     "allgather"},
+    /* dtypes of the same size, ops */
+    {{ALLREDUCE, SMALL, SHOAL_F32, SHOAL_SUM, 0},
+     {ALLREDUCE, SMALL, SHOAL_I32, SHOAL_SUM, 0},
+     "allreduce(4 x f32, sum)",
+     "allreduce(4 x i32, sum)"},
+    {{ALLGATHER, LARGE, SHOAL_F32, SHOAL_SUM, 0},
+     {ALLGATHER, LARGE, SHOAL_I32, SHOAL_SUM, 0},
+     "allgather(300000 x f32)",
+     "allgather(300000 x i32)"},
+    {{ALLREDUCE, LARGE, SHOAL_F32, SHOAL_SUM, 0},
+     {ALLREDUCE, LARGE, SHOAL_F32, SHOAL_MAX, 0},
+     "allreduce(300000 x f32, sum)",
+     "allreduce(300000 x f32, max)"},
+    {{REDUCE, LARGE, SHOAL_F32, SHOAL_SUM, 0},
+     {REDUCE, LARGE, SHOAL_F32, SHOAL_AVG, 0},
+     "reduce(300000 x f32, sum, root 0)",
+     "reduce(300000 x f32, avg, root 0)"},
+    /* roots */
+    {{BROADCAST, SMALL, SHOAL_F32, SHOAL_SUM, 0},
+     {BROADCAST, SMALL, SHOAL_F32, SHOAL_SUM, 1},
+     "broadcast(4 x f32, root 0)",
+     "broadcast(4 x f32, root 1)"},
+    {{REDUCE, SMALL, SHOAL_F32, SHOAL_SUM, 0},
+     {REDUCE, SMALL, SHOAL_F32, SHOAL_SUM, 1},
+     "reduce(4 x f32, sum, root 0)",
+     "reduce(4 x f32, sum, root 1)"},
+    {{REDUCE, LARGE, SHOAL_F32, SHOAL_SUM, 1},
+     {REDUCE, LARGE, SHOAL_F32, SHOAL_SUM, 0},
+     "reduce(300000 x f32, sum, root 1)",
+     "reduce(300000 x f32, sum, root 0)"},
+    {{GATHER, SMALL, SHOAL_F32, SHOAL_SUM, 1},
+     {GATHER, SMALL, SHOAL_F32, SHOAL_SUM, 0},
+     "gather(4 x f32, root 1)",
+     "gather(4 x f32, root 0)"},
+    {{SCATTER, LARGE, SHOAL_F32, SHOAL_SUM, 0},
+     {SCATTER, LARGE, SHOAL_F32, SHOAL_SUM, 2},
+     "scatter(300000 x f32, root 0)",
+     "scatter(300000 x f32, root 2)"},
+    /* kinds */
+    {{ALLREDUCE, SMALL, SHOAL_F32, SHOAL_SUM, 0},
+     {BARRIER, 0, SHOAL_U8, SHOAL_SUM, 0},
+     "allreduce(4 x f32, sum)",
+     "barrier"},
+    {{BARRIER, 0, SHOAL_U8, SHOAL_SUM, 0},
+     {BROADCAST, LARGE, SHOAL_F32, SHOAL_SUM, 0},
+     "barrier",
+     "broadcast(300000 x f32, root 0)"},
+    {{ALLREDUCE, LARGE, SHOAL_F32, SHOAL_SUM, 0},
+     {REDUCE, LARGE, SHOAL_F32, SHOAL_SUM, 0},
+     "allreduce(300000 x f32, sum)",
+     "reduce(300000 x f32, sum, root 0)"},
+    {{REDUCE, LARGE, SHOAL_F32, SHOAL_SUM, 0},
+     {ALLGATHER, SMALL, SHOAL_F32, SHOAL_SUM, 0},
+     "reduce(300000 x f32, sum, root 0)",
+     "allgather(4 x f32)"},
+    {{BROADCAST, SMALL, SHOAL_F32, SHOAL_SUM, 0},
+     {ALLTOALL, SMALL, SHOAL_F32, SHOAL_SUM, 0},
+     "broadcast(4 x f32, root 0)",
+     "alltoall(4 x f32)"},
+    {{GATHER, SMALL, SHOAL_F32, SHOAL_SUM, 0},
+     {SCATTER, SMALL, SHOAL_F32, SHOAL_SUM, 0},
+     "gather(4 x f32, root 0)",
+     "scatter(4 x f32, root 0)"},
+};
+#define DISAGREEMENTS ((int)(sizeof(disagreements) / sizeof(disagreements[0])))
+
+static float in[(LARGE + 8) * 4], out[(LARGE + 8) * 4];
+
+static enum shoal_status do_call(const struct call *call, shoal_group_t group,
+                                 shoal_request_t *request)
+{
+    uint64_t counts[PROCESSES_MAX];
+    for (int i = 0; i < shoal_group_size(group); i++)
+        counts[i] = call->count + (uint64_t)i;
+    switch (call->kind) {
+    case ALLREDUCE:
+        return shoal_allreduce(in, out, call->count, call->dtype, call->op, group, request);
+    case REDUCE:
+        return shoal_reduce(in, out, call->count, call->dtype, call->op, call->root, group,
+                            request);
+    case BROADCAST:
+        return shoal_broadcast(out, call->count, call->dtype, call->root, group, request);
+    case ALLGATHER: return shoal_allgather(in, out, call->count, call->dtype, group, request);
+    case GATHER: return shoal_gather(in, out, call->count, call->dtype, call->root, group, request);
+    case SCATTER:
+        return shoal_scatter(in, out, call->count, call->dtype, call->root, group, request);
+    case REDUCE_SCATTER:
+        return shoal_reduce_scatter(in, out, call->count, call->dtype, call->op, group, request);
+    case ALLTOALL: return shoal_alltoall(in, out, call->count, call->dtype, group, request);
+    case ALLGATHERV: return shoal_allgatherv(in, out, counts, NULL, call->dtype, group, request);
+    case BARRIER: return shoal_barrier(group, request);
+    }
+    return SHOAL_ERR_INTERNAL;
+}
+
+static enum shoal_status do_and_wait(const struct call *call, shoal_group_t group, bool later)
+{
+    shoal_request_t request = NULL;
+    enum shoal_status status = do_call(call, group, later ? &request : NULL);
+    return status == SHOAL_OK && later ? shoal_request_wait(&request, -1) : status;
+}
+
+#define VARIANT_LATER 1000 /* added for non-blocking calls */
+#define ROUNDS_MORE   12   /* calls in which an early finisher must have learnt it */
+
+/* An operation on which all agree, then the one on which they don't, then good ones until all know.
+ * A rank that saw the error stops: it calls nothing more. */
+static int disagree(shoal_group_t group, struct board *board)
+{
+    const struct disagreement *about = &disagreements[board->variant % VARIANT_LATER];
+    bool odd = shoal_group_rank(group) == board->victim, later = board->variant >= VARIANT_LATER;
+    char odd_rank[32];
+    enum shoal_status status = scenario_sum(group, 100, later);
+    if (status == SHOAL_OK) /* a slow rank may hear of the next operation first */
+        status = do_and_wait(odd ? &about->odd : &about->common, group, later);
+    for (int i = 0; i < ROUNDS_MORE && status == SHOAL_OK; i++)
+        status = scenario_sum(group, 5, later);
+    snprintf(odd_rank, sizeof(odd_rank), "rank %d (host host", board->victim);
+    EXPECT(status, SHOAL_ERR_MISMATCH, odd_rank, "#2", about->common_text, about->odd_text);
+    EXPECT(shoal_group_health(group), SHOAL_ERR_MISMATCH, odd_rank, about->common_text);
+    EXPECT(shoal_barrier(group, NULL), SHOAL_ERR_MISMATCH, odd_rank, about->odd_text);
+    const char *text = shoal_last_error(group), *first = strstr(text, "(host host");
+    REQUIRE(first && strstr(first + 1, "(host host"));
+    return 0;
+}
+
+static void disagree_on_every_layout(bool later)
+{
+    for (const struct layout *layout = scenario_layouts; layout->size > 0; layout++)
+        for (int i = 0; i < DISAGREEMENTS; i++)
+            for (int odd = 0; odd < layout->size; odd += layout->size - 1) {
+                struct scenario scenario = {.layout = layout,
+                                            .variant = i + (later ? VARIANT_LATER : 0),
+                                            .victim = odd,
+                                            .timeout_ms = 3000,
+                                            .act = disagree};
+                scenario_run(&scenario);
+            }
+}
+
+static void test_blocking(void **state)
+{
+    (void)state;
+    disagree_on_every_layout(false);
+}
+
+static void test_later(void **state)
+{
+    (void)state;
+    disagree_on_every_layout(true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_blocking),
+        cmocka_unit_test(test_later),
+    };
+    return cmocka_run_group_tests(tests, scenario_isolate, NULL);
+}
