@@ -46,7 +46,10 @@ def run(repository, tool, *arguments):
     """The lines that a tool prints about the scratch files, after checking its exit status."""
     result = subprocess.run(
         [repository / "tools" / tool, *arguments],
-        cwd=repository, capture_output=True, text=True, check=False,
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     lines = [line for line in result.stdout.splitlines() if not line.startswith("tools/")]
     assert result.stderr == ""

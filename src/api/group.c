@@ -29,7 +29,7 @@ enum shoal_status shoal_unique_id_create(struct shoal_unique_id *out)
 {
     if (!out)
         return api_end(NULL, base_error(SHOAL_ERR_ARGUMENT, "out is NULL"));
-    return api_end(NULL, meet_unique_id_create(out));
+    return api_end(NULL, comm_unique_id_create(out));
 }
 
 /* ---- create
@@ -309,7 +309,7 @@ enum shoal_status shoal_alloc(shoal_group_t handle, size_t bytes, void **out)
     struct comm_world *world = api_group(handle)->world;
     size_t offset = 0;
     pthread_mutex_lock(&world->region_lock);
-    status = region_alloc(&world->region, bytes, &offset);
+    status = comm_region_alloc(&world->region, bytes, &offset);
     pthread_mutex_unlock(&world->region_lock);
     if (status == SHOAL_OK)
         *out = (char *)world->region.shared->address + offset;
@@ -326,7 +326,7 @@ enum shoal_status shoal_free(shoal_group_t handle, void *memory)
     struct comm_world *world = api_group(handle)->world;
     size_t offset = (size_t)((char *)memory - (char *)world->region.shared->address);
     pthread_mutex_lock(&world->region_lock);
-    status = region_free(&world->region, offset);
+    status = comm_region_free(&world->region, offset);
     pthread_mutex_unlock(&world->region_lock);
     return api_end(handle, status);
 }

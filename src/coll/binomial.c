@@ -103,7 +103,7 @@ static uint64_t run_count(const struct tree *tree, int first, int last)
 {
     uint64_t count = 0;
     for (int place = first; place < last && place < tree->shape->size; place++)
-        count += coll_block_count(tree->shape, rank_at(tree, place));
+        count += schedule_block_count(tree->shape, rank_at(tree, place));
     return count;
 }
 
@@ -170,7 +170,7 @@ static enum shoal_status emit_gather(const struct coll_shape *shape,
     struct tree tree = tree_of(shape, builder);
     if (tree.place == 0)
         return emit_root(&tree);
-    struct schedule_span own = span_of(BUFFER_INPUT, 0, coll_block_count(shape, shape->rank));
+    struct schedule_span own = span_of(BUFFER_INPUT, 0, schedule_block_count(shape, shape->rank));
     struct schedule_span run = own;
     if (has_child(&tree, 1)) {
         run = schedule_scratch(builder, run_count(&tree, tree.place, tree.place + tree.reach));
@@ -194,7 +194,7 @@ static enum shoal_status emit_scatter(const struct coll_shape *shape,
     struct tree tree = tree_of(shape, builder);
     if (tree.place == 0)
         return emit_root(&tree);
-    struct schedule_span own = span_of(BUFFER_OUTPUT, 0, coll_block_count(shape, shape->rank));
+    struct schedule_span own = span_of(BUFFER_OUTPUT, 0, schedule_block_count(shape, shape->rank));
     struct schedule_span run = own;
     if (has_child(&tree, 1))
         run = schedule_scratch(builder, run_count(&tree, tree.place, tree.place + tree.reach));

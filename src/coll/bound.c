@@ -27,7 +27,7 @@ static struct share share_of(const struct coll_shape *shape, int place)
                       shape->kind == COLL_GATHER || shape->kind == COLL_SCATTER;
     for (int rank = 0; rank < shape->size; rank++) {
         bool here = place_of(shape, rank) == place;
-        uint64_t count = has_blocks ? coll_block_count(shape, rank) : 0;
+        uint64_t count = has_blocks ? schedule_block_count(shape, rank) : 0;
         share.all += count;
         share.own += here ? count : 0;
         share.has_root |= here && rank == shape->root;
@@ -44,7 +44,7 @@ static uint64_t alltoall_elements(const struct coll_shape *shapes, int place, bo
             bool from_here = place_of(shapes, from) == place;
             bool to_here = place_of(shapes, to) == place;
             if (from_here != to_here && from_here == out)
-                elements += coll_block_count(&shapes[from], to);
+                elements += schedule_block_count(&shapes[from], to);
         }
     return elements;
 }

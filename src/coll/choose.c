@@ -8,8 +8,8 @@
  * Why: a small message costs rounds, so everything goes in one round among few ranks and in log2 p
  * rounds among many. A large one costs bytes on the slowest port: with several ranks on a host the
  * sum is made there first. Then direct and ring have the same least bytes; direct has the fewer
- * rounds, but all its flows meet at each port. Measured on 4 and 8 hosts at 1 Gbit/s, large messages
- * (4 MiB and more) were 3 to 12 % nearer to the bound by the ring: ARCHITECTURE.md.
+ * rounds, but all its flows meet at each port. Measured on 4 and 8 hosts at 1 Gbit/s, large
+ * messages (4 MiB and more) were 3 to 12 % nearer to the bound by the ring: ARCHITECTURE.md.
  *
  * Above the table stand two promises. 16-bit floats are rounded once, so all inputs of an element
  * meet in one reduce. With `reproducible` a floating-point sum has one tree whatever the size:
@@ -120,7 +120,7 @@ static uint64_t shape_bytes(const struct coll_shape *shape)
     default:
         count = 0;
         for (int i = 0; i < shape->size; i++)
-            count += coll_block_count(shape, i);
+            count += schedule_block_count(shape, i);
         break;
     }
     return count * shape->elem_bytes;

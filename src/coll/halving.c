@@ -144,14 +144,15 @@ static void finish_blocks(struct halving *halving)
 {
     const struct coll_shape *shape = halving->shape;
     int me = halving->fold.core_rank;
-    struct schedule_span output = span_of(BUFFER_OUTPUT, 0, coll_block_count(shape, shape->rank));
+    struct schedule_span output =
+        span_of(BUFFER_OUTPUT, 0, schedule_block_count(shape, shape->rank));
     if (halving->fold.partner < 0) {
         halve(halving, me & ~1, 1, output, true);
         return;
     }
     struct schedule_span both = kept_by(halving, halving->sum, me, me + 1);
     halve(halving, me & ~1, 1, both, true);
-    uint64_t theirs = coll_block_count(shape, halving->fold.partner);
+    uint64_t theirs = schedule_block_count(shape, halving->fold.partner);
     coll_segments_send(halving->builder, halving->fold.partner, coll_span_within(both, 0, theirs),
                        shape->segment_count);
     schedule_copy(halving->builder, output, coll_span_within(both, theirs, output.count));
@@ -164,14 +165,15 @@ static void begins_of_blocks(struct halving *halving)
         if (rank == coll_fold_first(&halving->fold, core_rank))
             halving->begin[core_rank++] = offset;
         if (rank < halving->shape->size)
-            offset += coll_block_count(halving->shape, rank);
+            offset += schedule_block_count(halving->shape, rank);
     }
 }
 
 static enum shoal_status emit_reduce_scatter(const struct coll_shape *shape,
                                              struct schedule_builder *builder)
 {
-    struct schedule_span output = span_of(BUFFER_OUTPUT, 0, coll_block_count(shape, shape->rank));
+    struct schedule_span output =
+        span_of(BUFFER_OUTPUT, 0, schedule_block_count(shape, shape->rank));
     if (shape->size == 1) {
         struct schedule_span input = span_of(BUFFER_INPUT, 0, output.count);
         schedule_reduce(builder, output, &input, 1, true);

@@ -32,7 +32,7 @@ void coll_parts_of_blocks(const struct coll_shape *shape, struct part *parts)
 {
     uint64_t packed = 0;
     for (int i = 0; i < shape->size; i++) {
-        parts[i].count = coll_block_count(shape, i);
+        parts[i].count = schedule_block_count(shape, i);
         parts[i].offset = shape->displs ? shape->displs[i] : packed;
         packed += parts[i].count;
     }

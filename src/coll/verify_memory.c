@@ -10,7 +10,7 @@ static uint64_t blocks_extent(const struct coll_shape *shape)
 {
     uint64_t extent = 0;
     for (int i = 0; i < shape->size; i++) {
-        uint64_t end = coll_block_offset(shape, i) + coll_block_count(shape, i);
+        uint64_t end = schedule_block_offset(shape, i) + schedule_block_count(shape, i);
         if (end > extent)
             extent = end;
     }
@@ -25,7 +25,7 @@ static uint64_t input_extent(const struct coll_shape *shape)
     case COLL_REDUCE: return shape->count;
     case COLL_BROADCAST: return at_root ? shape->count : 0;
     case COLL_ALLGATHER:
-    case COLL_GATHER: return coll_block_count(shape, shape->rank);
+    case COLL_GATHER: return schedule_block_count(shape, shape->rank);
     case COLL_SCATTER: return at_root ? blocks_extent(shape) : 0;
     case COLL_REDUCE_SCATTER:
     case COLL_ALLTOALL: return blocks_extent(shape);
@@ -44,7 +44,7 @@ static uint64_t output_extent(const struct coll_shape *shape)
     case COLL_ALLGATHER: return blocks_extent(shape);
     case COLL_GATHER: return at_root ? blocks_extent(shape) : 0;
     case COLL_REDUCE_SCATTER:
-    case COLL_SCATTER: return coll_block_count(shape, shape->rank);
+    case COLL_SCATTER: return schedule_block_count(shape, shape->rank);
     case COLL_ALLTOALL:
         if (shape->counts) {
             receiving.counts = shape->recv_counts;
@@ -62,10 +62,12 @@ static void alias(const struct coll_shape *shape, struct memory *memory)
     memory->aliased = shape->in_place && shape->kind != COLL_ALLTOALL;
     switch (shape->kind) {
     case COLL_GATHER: memory->aliased = shape->in_place && at_root; /* fall through */
-    case COLL_ALLGATHER: memory->base[BUFFER_INPUT] = coll_block_offset(shape, shape->rank); break;
+    case COLL_ALLGATHER:
+        memory->base[BUFFER_INPUT] = schedule_block_offset(shape, shape->rank);
+        break;
     case COLL_SCATTER: memory->aliased = shape->in_place && at_root; /* fall through */
     case COLL_REDUCE_SCATTER:
-        memory->base[BUFFER_OUTPUT] = coll_block_offset(shape, shape->rank);
+        memory->base[BUFFER_OUTPUT] = schedule_block_offset(shape, shape->rank);
         break;
     default: break;
     }

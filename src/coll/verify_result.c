@@ -83,9 +83,9 @@ static enum shoal_status expect_blocks(const struct result *result, int rank)
         receiving.displs = receiving.recv_displs;
     }
     for (int source = 0; source < verifier->size; source++)
-        TRY(expect_input(result, rank, coll_block_offset(&receiving, source),
-                         coll_block_count(&receiving, source), source,
-                         is_alltoall ? coll_block_offset(&verifier->shapes[source], rank) : 0));
+        TRY(expect_input(result, rank, schedule_block_offset(&receiving, source),
+                         schedule_block_count(&receiving, source), source,
+                         is_alltoall ? schedule_block_offset(&verifier->shapes[source], rank) : 0));
     return SHOAL_OK;
 }
 
@@ -117,12 +117,12 @@ static enum shoal_status expect_rank(struct result *result, int rank)
         /* fall through */
     case COLL_ALLREDUCE: return expect_sum(result, rank, 0, shape->count, 0);
     case COLL_REDUCE_SCATTER:
-        return expect_sum(result, rank, 0, coll_block_count(shape, rank),
-                          coll_block_offset(shape, rank));
+        return expect_sum(result, rank, 0, schedule_block_count(shape, rank),
+                          schedule_block_offset(shape, rank));
     case COLL_BROADCAST: return expect_input(result, rank, 0, shape->count, shape->root, 0);
     case COLL_SCATTER:
-        return expect_input(result, rank, 0, coll_block_count(shape, rank), shape->root,
-                            coll_block_offset(&result->verifier->shapes[shape->root], rank));
+        return expect_input(result, rank, 0, schedule_block_count(shape, rank), shape->root,
+                            schedule_block_offset(&result->verifier->shapes[shape->root], rank));
     case COLL_GATHER:
         if (!at_root)
             return SHOAL_OK;

@@ -87,7 +87,7 @@ static void copy_addresses(const char *list, char out[ID_TEXT_BYTES])
     out[bytes] = '\0';
 }
 
-enum shoal_status meet_unique_id_create(struct shoal_unique_id *out)
+enum shoal_status comm_unique_id_create(struct shoal_unique_id *out)
 {
     struct id_layout id = {.magic = ID_MAGIC};
     char list[1024];
@@ -221,15 +221,6 @@ static void take_server(struct meeting *meeting, const struct shoal_group_option
     }
 }
 
-/* Serves at the port of "host:port". */
-static enum shoal_status serve(struct meeting *meeting)
-{
-    char host[BOOT_ADDRESS_HOST_BYTES];
-    int port;
-    TRY(boot_address_split(meeting->identity.store, host, &port));
-    return boot_store_serve(NULL, port, meeting->identity.secret, &meeting->server);
-}
-
 static enum shoal_status open_store(struct meeting *meeting,
                                     const struct shoal_group_options *options)
 {
@@ -241,7 +232,8 @@ static enum shoal_status open_store(struct meeting *meeting,
     if (options->unique_id)
         adopt_server(meeting);
     else if (meeting->identity.serve_here && !meeting->server)
-        TRY(serve(meeting));
+        TRY(boot_store_serve_address(meeting->identity.store, meeting->identity.secret,
+                                     &meeting->server));
     return boot_store_connect(meeting->identity.store, meeting->identity.secret,
                               meeting->deadline_ns, &meeting->store);
 }

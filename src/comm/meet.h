@@ -43,6 +43,6 @@ enum shoal_status meet_end(struct meeting *meeting);
 /* Closes after a failure. Safe at any time, also twice. */
 void meet_give_up(struct meeting *meeting);
 
-enum shoal_status meet_unique_id_create(struct shoal_unique_id *out);
+enum shoal_status comm_unique_id_create(struct shoal_unique_id *out);
 
 #endif

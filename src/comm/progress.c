@@ -28,7 +28,7 @@
 static void local_peer_gone(struct comm_world *world, int local_rank)
 {
     struct base_shared *regions = world->host->regions;
-    if (atomic_load(&region_control_of(&regions[local_rank])->left))
+    if (atomic_load(&comm_region_control_of(&regions[local_rank])->left))
         return; /* in good order: the transport tells */
     net_shm_peer_gone(world->shm, world->local_ranks[local_rank], false);
 }
@@ -36,7 +36,8 @@ static void local_peer_gone(struct comm_world *world, int local_rank)
 /* The lowest local rank writes down who is gone and rings everybody. */
 static void note_gone(struct comm_world *world, int local_rank)
 {
-    struct region_control *control = region_control_of(&world->host->regions[world->local_rank]);
+    struct region_control *control =
+        comm_region_control_of(&world->host->regions[world->local_rank]);
     atomic_store(&control->gone[local_rank], 1);
     atomic_fetch_add(&control->gone_count, 1);
     comm_ring_peers(world, NULL);
@@ -52,7 +53,7 @@ static void watched_end(struct comm_world *world, int fd)
         if (host->watch_fds[i] == fd)
             gone = i;
     local_peer_gone(world, gone);
-    if (world->local_rank == 0 && !atomic_load(&region_control_of(&host->regions[gone])->left))
+    if (world->local_rank == 0 && !atomic_load(&comm_region_control_of(&host->regions[gone])->left))
         note_gone(world, gone);
 }
 
@@ -61,7 +62,7 @@ static void read_gone(struct comm_world *world)
 {
     if (world->local_size < 2 || world->local_rank == 0)
         return;
-    struct region_control *control = region_control_of(&world->host->regions[0]);
+    struct region_control *control = comm_region_control_of(&world->host->regions[0]);
     if (atomic_load_explicit(&control->gone_count, memory_order_acquire) == 0)
         return;
     for (int i = 0; i < world->local_size; i++)
@@ -113,7 +114,7 @@ void comm_progress_kick(struct comm_world *world)
 
 void comm_progress_wake_all(struct comm_world *world)
 {
-    base_bell_ring(&region_control_of(&world->host->regions[world->local_rank])->bell);
+    base_bell_ring(&comm_region_control_of(&world->host->regions[world->local_rank])->bell);
     atomic_store(&world->work_left, 1);
     comm_progress_kick(world);
 }
@@ -257,7 +258,7 @@ void comm_ring_peers(struct comm_world *world, const struct comm_group *group)
     for (int i = 0; i < world->local_size; i++) {
         if (group && group->rank_of[world->local_ranks[i]] < 0)
             continue;
-        struct region_control *control = region_control_of(&world->host->regions[i]);
+        struct region_control *control = comm_region_control_of(&world->host->regions[i]);
         uint64_t one = 1;
         if (base_bell_ring(&control->bell) &&
             write(world->host->event_fds[i], &one, sizeof(one)) < 0)

@@ -32,8 +32,8 @@ static size_t round_up(size_t bytes)
     return (bytes + unit - 1) / unit * unit;
 }
 
-enum shoal_status region_open(struct base_shared *shared, size_t heap_offset,
-                              struct comm_region *out)
+enum shoal_status comm_region_open(struct base_shared *shared, size_t heap_offset,
+                                   struct comm_region *out)
 {
     struct region_block *whole = NULL;
     TRY(BASE_NEW(&whole, "the region's first block"));
@@ -43,7 +43,7 @@ enum shoal_status region_open(struct base_shared *shared, size_t heap_offset,
     return SHOAL_OK;
 }
 
-void region_close(struct comm_region *region)
+void comm_region_close(struct comm_region *region)
 {
     while (region->blocks) {
         struct region_block *next = region->blocks->next;
@@ -57,8 +57,8 @@ void region_close(struct comm_region *region)
     }
 }
 
-enum shoal_status region_retire(struct comm_region *region, size_t offset, uint64_t context,
-                                const int *peers, int count)
+enum shoal_status comm_region_retire(struct comm_region *region, size_t offset, uint64_t context,
+                                     const int *peers, int count)
 {
     struct region_retired *retired = NULL;
     TRY(base_alloc(sizeof(*retired) + sizeof(int) * (size_t)count, "a retired slot",
@@ -75,12 +75,12 @@ enum shoal_status region_retire(struct comm_region *region, size_t offset, uint6
 static bool still_read(const struct region_retired *retired, const struct base_shared *regions)
 {
     for (int i = 0; i < retired->count; i++)
-        if (region_find(&regions[retired->peers[i]], retired->context) != 0)
+        if (comm_region_find(&regions[retired->peers[i]], retired->context) != 0)
             return true;
     return false;
 }
 
-void region_reclaim(struct comm_region *region, const struct base_shared *regions)
+void comm_region_reclaim(struct comm_region *region, const struct base_shared *regions)
 {
     for (struct region_retired **at = &region->retired; *at;) {
         struct region_retired *retired = *at;
@@ -89,7 +89,7 @@ void region_reclaim(struct comm_region *region, const struct base_shared *region
             continue;
         }
         *at = retired->next;
-        region_free(region, retired->offset);
+        comm_region_free(region, retired->offset);
         base_free(retired);
     }
 }
@@ -116,7 +116,7 @@ static enum shoal_status split(struct region_block *block, size_t at, size_t byt
     return SHOAL_OK;
 }
 
-enum shoal_status region_alloc(struct comm_region *region, size_t bytes, size_t *offset)
+enum shoal_status comm_region_alloc(struct comm_region *region, size_t bytes, size_t *offset)
 {
     size_t rounded = round_up(bytes);
     size_t align = rounded >= PAGE_BYTES ? PAGE_BYTES : 64;
@@ -153,7 +153,7 @@ static void join_free(struct comm_region *region)
     }
 }
 
-enum shoal_status region_free(struct comm_region *region, size_t offset)
+enum shoal_status comm_region_free(struct comm_region *region, size_t offset)
 {
     for (struct region_block *block = region->blocks; block; block = block->next)
         if (block->used && block->offset == offset) {
@@ -165,9 +165,9 @@ enum shoal_status region_free(struct comm_region *region, size_t offset)
                                           "freed already");
 }
 
-enum shoal_status region_publish(struct base_shared *own, uint64_t context, size_t offset)
+enum shoal_status comm_region_publish(struct base_shared *own, uint64_t context, size_t offset)
 {
-    struct region_control *control = region_control_of(own);
+    struct region_control *control = comm_region_control_of(own);
     for (int i = 0; i < COMM_DIRECTORY_MAX; i++) {
         struct region_entry *entry = &control->directory[i];
         if (atomic_load_explicit(&entry->context, memory_order_relaxed) != 0)
@@ -180,17 +180,17 @@ enum shoal_status region_publish(struct base_shared *own, uint64_t context, size
                       COMM_DIRECTORY_MAX);
 }
 
-void region_withdraw(struct base_shared *own, uint64_t context)
+void comm_region_withdraw(struct base_shared *own, uint64_t context)
 {
-    struct region_control *control = region_control_of(own);
+    struct region_control *control = comm_region_control_of(own);
     for (int i = 0; i < COMM_DIRECTORY_MAX; i++)
         if (atomic_load_explicit(&control->directory[i].context, memory_order_relaxed) == context)
             atomic_store_explicit(&control->directory[i].context, 0, memory_order_release);
 }
 
-size_t region_find(const struct base_shared *shared, uint64_t context)
+size_t comm_region_find(const struct base_shared *shared, uint64_t context)
 {
-    struct region_control *control = region_control_of(shared);
+    struct region_control *control = comm_region_control_of(shared);
     for (int i = 0; i < COMM_DIRECTORY_MAX; i++)
         if (atomic_load_explicit(&control->directory[i].context, memory_order_acquire) == context)
             return atomic_load_explicit(&control->directory[i].offset, memory_order_relaxed);

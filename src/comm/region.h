@@ -49,28 +49,29 @@ struct comm_region {
     struct region_retired *retired; /* slots that peers may still read */
 };
 
-enum shoal_status region_open(struct base_shared *shared, size_t heap_offset,
-                              struct comm_region *out);
-void region_close(struct comm_region *region);
+enum shoal_status comm_region_open(struct base_shared *shared, size_t heap_offset,
+                                   struct comm_region *out);
+void comm_region_close(struct comm_region *region);
 /* Zeroed, 64-byte aligned (4096 for 4096 bytes and more); *offset from the region's start. */
-enum shoal_status region_alloc(struct comm_region *region, size_t bytes, size_t *offset);
+enum shoal_status comm_region_alloc(struct comm_region *region, size_t bytes, size_t *offset);
 /* SHOAL_ERR_ARGUMENT if offset is no block in use. */
-enum shoal_status region_free(struct comm_region *region, size_t offset);
+enum shoal_status comm_region_free(struct comm_region *region, size_t offset);
 
 /* Gives a slot back that peers may still read: it is free once none of them has the context in its
- * directory, which region_reclaim looks at. peers[count] are indexes into the host's regions. */
-enum shoal_status region_retire(struct comm_region *region, size_t offset, uint64_t context,
-                                const int *peers, int count);
-void region_reclaim(struct comm_region *region, const struct base_shared *regions);
+ * directory, which comm_region_reclaim looks at. peers[count] are indexes into the host's regions.
+ */
+enum shoal_status comm_region_retire(struct comm_region *region, size_t offset, uint64_t context,
+                                     const int *peers, int count);
+void comm_region_reclaim(struct comm_region *region, const struct base_shared *regions);
 
 /* Directory: a rank has a context in it from the time it has a slot until it reads no peer's any
  * more. */
-enum shoal_status region_publish(struct base_shared *own, uint64_t context, size_t offset);
-void region_withdraw(struct base_shared *own, uint64_t context);
+enum shoal_status comm_region_publish(struct base_shared *own, uint64_t context, size_t offset);
+void comm_region_withdraw(struct base_shared *own, uint64_t context);
 /* 0 if it is not there (yet). */
-size_t region_find(const struct base_shared *shared, uint64_t context);
+size_t comm_region_find(const struct base_shared *shared, uint64_t context);
 
-static inline struct region_control *region_control_of(const struct base_shared *shared)
+static inline struct region_control *comm_region_control_of(const struct base_shared *shared)
 {
     return shared->address;
 }

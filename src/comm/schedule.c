@@ -64,12 +64,12 @@ const char *comm_kind_name(enum coll_kind kind)
     return (unsigned)kind < COLL_KIND_COUNT ? names[kind] : "?";
 }
 
-uint64_t coll_block_count(const struct coll_shape *shape, int i)
+uint64_t schedule_block_count(const struct coll_shape *shape, int i)
 {
     return shape->counts ? shape->counts[i] : shape->count;
 }
 
-uint64_t coll_block_offset(const struct coll_shape *shape, int i)
+uint64_t schedule_block_offset(const struct coll_shape *shape, int i)
 {
     if (shape->displs)
         return shape->displs[i];
@@ -150,14 +150,14 @@ static void alias(struct schedule_builder *builder)
         /* fall through */
     case COLL_ALLGATHER:
         if (builder->aliased)
-            builder->input_base = coll_block_offset(shape, shape->rank);
+            builder->input_base = schedule_block_offset(shape, shape->rank);
         break;
     case COLL_SCATTER:
         builder->aliased = shape->in_place && at_root; /* else in does not exist */
         /* fall through */
     case COLL_REDUCE_SCATTER:
         if (builder->aliased)
-            builder->output_base = coll_block_offset(shape, shape->rank);
+            builder->output_base = schedule_block_offset(shape, shape->rank);
         break;
     default: break;
     }

@@ -66,8 +66,8 @@ struct coll_shape {
 };
 
 /* Block i of the side with p blocks: its elements and its offset. */
-uint64_t coll_block_count(const struct coll_shape *shape, int i);
-uint64_t coll_block_offset(const struct coll_shape *shape, int i);
+uint64_t schedule_block_count(const struct coll_shape *shape, int i);
+uint64_t schedule_block_offset(const struct coll_shape *shape, int i);
 
 enum schedule_buffer { BUFFER_INPUT = 0, BUFFER_OUTPUT, BUFFER_SCRATCH };
 

@@ -189,11 +189,11 @@ static void test_in_place_with_counts_and_displacements(void **state)
     uint64_t counts[] = {3, 0, 5, 2}, displs[] = {20, 0, 4, 10};
     struct coll_shape shape = make_shape(COLL_ALLGATHER, 2, true);
     shape.counts = counts;
-    assert_int_equal(coll_block_count(&shape, 2), 5);
-    assert_int_equal(coll_block_offset(&shape, 3), 8);
+    assert_int_equal(schedule_block_count(&shape, 2), 5);
+    assert_int_equal(schedule_block_offset(&shape, 3), 8);
     assert_true(collide(&shape, 1, 4));
     shape.displs = displs;
-    assert_int_equal(coll_block_offset(&shape, 3), 10);
+    assert_int_equal(schedule_block_offset(&shape, 3), 10);
     assert_true(collide(&shape, 1, 5));
     assert_false(collide(&shape, 1, 4));
 }

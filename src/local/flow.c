@@ -280,7 +280,8 @@ static void look_for_left(struct local_op *op)
     bool left[COMM_LOCAL_MAX] = {false}, late[COMM_LOCAL_MAX] = {false};
     char what[128], who[160];
     for (int i = 0; i < group->size; i++) /* first, so that all it published is seen after */
-        left[i] = atomic_load(&region_control_of(&regions[op->local->local_index[i]])->left) != 0;
+        left[i] =
+            atomic_load(&comm_region_control_of(&regions[op->local->local_index[i]])->left) != 0;
     mark_late(op, late);
     if (!memchr(late, true, (size_t)group->size))
         mark_behind(op, late);

@@ -36,10 +36,10 @@ static void local_free(struct local_group *local)
     struct comm_group *group = local->group;
     struct comm_world *world = group->world;
     pthread_mutex_lock(&world->region_lock);
-    region_withdraw(&world->host->regions[world->local_rank], group->context);
+    comm_region_withdraw(&world->host->regions[world->local_rank], group->context);
     if (local->attached && !comm_group_broken(group) &&
-        region_retire(&world->region, local->own_offset, group->context, local->local_index,
-                      group->size) != SHOAL_OK)
+        comm_region_retire(&world->region, local->own_offset, group->context, local->local_index,
+                           group->size) != SHOAL_OK)
         base_log(BASE_LOG_WARN, "group '%s': its shared memory is kept: %s", group->name,
                  base_error_text());
     pthread_mutex_unlock(&world->region_lock);
@@ -59,7 +59,7 @@ static enum shoal_status take_tables(struct local_group *local)
         int index = world->local_index[group->members[i]];
         local->local_index[i] = index;
         local->event_fds[i] = world->host->event_fds[index];
-        local->bells[i] = &region_control_of(&world->host->regions[index])->bell;
+        local->bells[i] = &comm_region_control_of(&world->host->regions[index])->bell;
     }
     return SHOAL_OK;
 }
@@ -71,13 +71,13 @@ static enum shoal_status take_slot(struct local_group *local)
     size_t bytes =
         sizeof(struct local_slot) + LOCAL_SLOTS * (local->block_bytes + local->slice_bytes);
     pthread_mutex_lock(&world->region_lock);
-    region_reclaim(&world->region, world->host->regions);
-    enum shoal_status status = region_alloc(&world->region, bytes, &local->own_offset);
+    comm_region_reclaim(&world->region, world->host->regions);
+    enum shoal_status status = comm_region_alloc(&world->region, bytes, &local->own_offset);
     if (status == SHOAL_OK) {
         local->own = (struct local_slot *)((char *)own->address + local->own_offset);
-        status = region_publish(own, local->group->context, local->own_offset);
+        status = comm_region_publish(own, local->group->context, local->own_offset);
         if (status != SHOAL_OK)
-            region_free(&world->region, local->own_offset);
+            comm_region_free(&world->region, local->own_offset);
     }
     pthread_mutex_unlock(&world->region_lock);
     return status;
@@ -130,7 +130,7 @@ bool local_find_peers(struct local_group *local)
         if (local->slots[i])
             continue;
         struct base_shared *region = &group->world->host->regions[local->local_index[i]];
-        size_t offset = region_find(region, group->context);
+        size_t offset = comm_region_find(region, group->context);
         if (offset == 0)
             return false;
         local->slots[i] = (struct local_slot *)((char *)region->address + offset);
@@ -156,7 +156,7 @@ static struct local_slot *slot_of(const struct local_group *local, int rank)
     if (rank == group->rank)
         return local->own;
     struct base_shared *region = &group->world->host->regions[local->local_index[rank]];
-    size_t offset = region_find(region, group->context);
+    size_t offset = comm_region_find(region, group->context);
     return offset == 0 ? NULL : (struct local_slot *)((char *)region->address + offset);
 }
 

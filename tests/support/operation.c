@@ -24,7 +24,7 @@ static uint64_t blocks_extent(const struct coll_shape *shape)
 {
     uint64_t extent = 0;
     for (int i = 0; i < shape->size; i++) {
-        uint64_t end = coll_block_offset(shape, i) + coll_block_count(shape, i);
+        uint64_t end = schedule_block_offset(shape, i) + schedule_block_count(shape, i);
         if (end > extent)
             extent = end;
     }
@@ -50,7 +50,7 @@ static uint64_t in_extent(const struct coll_shape *shape)
     case COLL_REDUCE: return shape->count;
     case COLL_BROADCAST: return at_root ? shape->count : 0;
     case COLL_ALLGATHER:
-    case COLL_GATHER: return coll_block_count(shape, shape->rank);
+    case COLL_GATHER: return schedule_block_count(shape, shape->rank);
     case COLL_SCATTER: return at_root ? blocks_extent(shape) : 0;
     case COLL_REDUCE_SCATTER:
     case COLL_ALLTOALL: return blocks_extent(shape);
@@ -69,7 +69,7 @@ static uint64_t out_extent(const struct coll_shape *shape)
     case COLL_ALLGATHER: return blocks_extent(shape);
     case COLL_GATHER: return at_root ? blocks_extent(shape) : 0;
     case COLL_REDUCE_SCATTER:
-    case COLL_SCATTER: return coll_block_count(shape, shape->rank);
+    case COLL_SCATTER: return schedule_block_count(shape, shape->rank);
     case COLL_ALLTOALL: return blocks_extent(&back);
     default: return 0;
     }
@@ -90,12 +90,12 @@ static bool overlay(const struct coll_shape *shape, uint64_t *in_base, uint64_t 
         if (!at_root)
             return false;
         /* fall through */
-    case COLL_ALLGATHER: *in_base = coll_block_offset(shape, shape->rank); return true;
+    case COLL_ALLGATHER: *in_base = schedule_block_offset(shape, shape->rank); return true;
     case COLL_SCATTER:
         if (!at_root)
             return false;
         /* fall through */
-    case COLL_REDUCE_SCATTER: *out_base = coll_block_offset(shape, shape->rank); return true;
+    case COLL_REDUCE_SCATTER: *out_base = schedule_block_offset(shape, shape->rank); return true;
     default: return false;
     }
 }
@@ -273,8 +273,8 @@ static void expect_blocks(struct operation_rank *one)
     struct coll_shape back = receiving(&one->shape);
     bool is_alltoall = back.kind == COLL_ALLTOALL;
     for (int source = 0; source < back.size; source++)
-        expect_input(one, coll_block_offset(&back, source), coll_block_count(&back, source), source,
-                     is_alltoall ? coll_block_offset(&shapes[source], one->rank) : 0);
+        expect_input(one, schedule_block_offset(&back, source), schedule_block_count(&back, source), source,
+                     is_alltoall ? schedule_block_offset(&shapes[source], one->rank) : 0);
 }
 
 static void expect(struct operation_rank *one)
@@ -289,13 +289,13 @@ static void expect(struct operation_rank *one)
             expect_sum(one, 0, shape->count, 0);
         break;
     case COLL_REDUCE_SCATTER:
-        expect_sum(one, 0, coll_block_count(shape, shape->rank),
-                   coll_block_offset(shape, shape->rank));
+        expect_sum(one, 0, schedule_block_count(shape, shape->rank),
+                   schedule_block_offset(shape, shape->rank));
         break;
     case COLL_BROADCAST: expect_input(one, 0, shape->count, shape->root, 0); break;
     case COLL_SCATTER:
-        expect_input(one, 0, coll_block_count(shape, shape->rank), shape->root,
-                     coll_block_offset(root, shape->rank));
+        expect_input(one, 0, schedule_block_count(shape, shape->rank), shape->root,
+                     schedule_block_offset(root, shape->rank));
         break;
     case COLL_GATHER:
         if (at_root)
