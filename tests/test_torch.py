@@ -8,35 +8,21 @@ bit by bit. Functions named rank_* run on the ranks.
 from __future__ import annotations
 
 import os
-import tempfile
-import time
 from datetime import timedelta
 
 import pytest
 import ranks
 
 torch = pytest.importorskip("torch")
+from torch_ranks import UNSIGNED, new_method, rank_start, same  # noqa: E402 (needs torch)
+
 dist = pytest.importorskip("torch.distributed")
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
-UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
 COMPLEX = [torch.complex64, torch.complex128]
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (1031,)]
 SIZES = [1, 2, 3, 4]
-
-
-def rank_start(rank: int, size: int, method: str, seconds: int = 60) -> None:
-    import shoal.torch  # noqa: F401 (registers the backend)
-
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "shoal", init_method=method, rank=rank, world_size=size, timeout=timedelta(seconds=seconds)
-    )
-
-
-def new_method() -> str:
-    return f"tcp://127.0.0.1:{ranks.free_port()}"
 
 
 @pytest.fixture(scope="module", params=SIZES)
@@ -95,15 +81,6 @@ def combine(op, inputs: list):
             else:
                 out = out ^ other
     return out.to(first.dtype)
-
-
-def same(got, wanted) -> None:
-    """Equal bit by bit (but for the rounding of a quotient in 16 bits), shape and type."""
-    assert got.dtype == wanted.dtype
-    assert got.shape == wanted.shape
-    if got.dtype in UNSIGNED:
-        got, wanted = got.to(torch.int64), wanted.to(torch.int64)
-    assert torch.equal(got, wanted), (got, wanted)
 
 
 def strided(tensor):
@@ -722,156 +699,3 @@ def rank_errors(rank, size):
 
 def test_errors_of_a_call(group):
     group.call(rank_errors)
-
-
-# ---- failures of the group, each with processes of its own
-
-
-def rank_shapes_differ(rank, size):
-    with pytest.raises(dist.DistError) as caught:
-        dist.all_reduce(torch.ones(4 + rank))
-    return str(caught.value)
-
-
-def test_ranks_that_disagree():
-    with ranks.Ranks(2, rank_start, new_method()) as started:
-        for text in started.call(rank_shapes_differ):
-            assert "SHOAL_ERR_MISMATCH" in text
-            assert "4" in text and "5" in text
-
-
-def rank_wait_for_the_dead(rank, size):
-    errors = []
-    for call in (
-        lambda: dist.all_reduce(torch.ones(100)),
-        lambda: dist.all_reduce(torch.ones(1), async_op=True).wait(),
-        lambda: dist.all_reduce(torch.ones(1), async_op=True).get_future().wait(),
-        dist.barrier,
-    ):
-        try:
-            call()
-        except RuntimeError as error:
-            errors.append(str(error))
-    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
-    with pytest.raises(RuntimeError):
-        backend.allreduce([torch.ones(1)], dist.AllreduceOptions()).wait()
-    dist.destroy_process_group()
-    return errors
-
-
-def test_a_killed_rank_is_named():
-    with ranks.Ranks(3, rank_start, new_method(), 30) as started:
-        for rank in (0, 2):
-            started.pipes[rank].send((rank_wait_for_the_dead, ()))
-        started.processes[1].kill()
-        for errors in started.results([0, 2]):
-            assert len(errors) == 4
-            for text in errors:
-                assert "rank 1" in text, text
-
-
-def rank_monitored(rank, size, missing):
-    import shoal.torch
-
-    if rank in missing:
-        return "away"
-    try:
-        shoal.torch.monitored_barrier(timeout=timedelta(seconds=2))
-    except dist.DistError as error:
-        return str(error)
-    return "passed"
-
-
-def test_monitored_barrier_names_who_is_missing():
-    with ranks.Ranks(4, rank_start, new_method()) as started:
-        assert started.call(rank_monitored, []) == ["passed"] * 4
-        zero, one, two, three = started.call(rank_monitored, [1, 3])
-        assert (one, three) == ("away", "away")
-        for text in (zero, two):
-            assert "rank(s) 1, 3 did not come within 2000 ms" in text
-
-
-def rank_late(rank, size):
-    if rank == 1:
-        return "away"
-    with pytest.raises(dist.DistError) as caught:
-        dist.all_reduce(torch.ones(4))
-    return str(caught.value)
-
-
-def test_a_deadline_names_who_is_late():
-    with ranks.Ranks(2, rank_start, new_method(), 3) as started:
-        text, _ = started.call(rank_late)
-        assert "SHOAL_ERR_TIMEOUT" in text
-        assert "rank 1" in text
-
-
-def rank_start_too_few(rank, size, method):
-    with pytest.raises(dist.DistError) as caught:
-        import shoal.torch  # noqa: F401 (registers the backend)
-
-        dist.init_process_group(
-            "shoal", init_method=method, rank=rank, world_size=3, timeout=timedelta(seconds=4)
-        )
-    return str(caught.value)
-
-
-def test_a_rank_that_never_starts():
-    with tempfile.TemporaryDirectory() as folder, ranks.Ranks(2) as started:
-        for text in started.call(rank_start_too_few, f"file://{folder}/store"):
-            assert "2" in text and "SHOAL_ERR" in text
-
-
-def rank_aborted(rank, size):
-    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
-    tensor = torch.zeros(3)
-    work = dist.irecv(tensor, 1 - rank)
-    dist.barrier()
-    started = time.monotonic()
-    if rank == 0:
-        backend.abort()
-    with pytest.raises(dist.DistError, match="abort"):
-        work.wait()
-    assert time.monotonic() - started < 20
-    with pytest.raises(dist.DistError, match="abort"):
-        dist.all_reduce(tensor)
-
-
-def test_abort_ends_what_is_pending():
-    with ranks.Ranks(2, rank_start, new_method()) as started:
-        started.call(rank_aborted)
-
-
-def rank_restart(rank, size, methods):
-    for method in methods:
-        pair = dist.new_group([0, 1])
-        dist.all_reduce(torch.ones(3), group=pair)
-        dist.destroy_process_group()
-        rank_start(rank, size, method)
-        tensor = torch.ones(2)
-        dist.all_reduce(tensor)
-        same(tensor, torch.full((2,), float(size)))
-
-
-def test_destroy_and_start_again():
-    with tempfile.TemporaryDirectory() as folder:
-        with ranks.Ranks(2, rank_start, f"file://{folder}/first") as started:
-            methods = [new_method(), f"file://{folder}/second", new_method()]
-            started.call(rank_restart, methods)
-
-
-def rank_composed(rank, size, method):
-    import shoal.torch  # noqa: F401 (registers the backend)
-
-    dist.init_process_group("cpu:shoal,meta:gloo", init_method=method, rank=rank, world_size=size)
-    assert dist.group.WORLD._get_backend(torch.device("cpu")).name() == "shoal"
-    tensor = torch.ones(2)
-    dist.all_reduce(tensor)
-    same(tensor, torch.full((2,), 2.0))
-    with pytest.raises(TypeError, match="pg_options"):
-        dist.new_group([0, 1], backend="shoal", pg_options=object())
-
-
-def test_several_backends_compose():
-    with ranks.Ranks(2) as started:
-        started.call(rank_composed, new_method())
