@@ -13,7 +13,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError:  # groups work without it, and so does shoal.torch; arrays don't
+    np = None
 
 from ._library import (
     DTYPES,
@@ -64,7 +67,13 @@ class _Buffer(NamedTuple):
     dtype: int
 
 
+def _need_numpy() -> None:
+    if np is None:
+        raise ImportError("operations on arrays need NumPy, which is not installed here")
+
+
 def _buffer(value: Any, written: bool) -> _Buffer:
+    _need_numpy()
     array = value if isinstance(value, np.ndarray) else np.asarray(memoryview(value))
     if not array.flags.c_contiguous:
         raise ValueError("the array is not C-contiguous; pass numpy.ascontiguousarray(array)")
@@ -220,9 +229,10 @@ class Group:
         check(status, self._handle)
         return Group(out, self)
 
-    def empty(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
+    def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> np.ndarray:
         """An array in memory that the ranks of this host share: operations on it copy nothing.
         It lives as long as the group."""
+        _need_numpy()
         dtype = np.dtype(dtype)
         size = int(np.prod(shape))
         out = ctypes.c_void_p()
