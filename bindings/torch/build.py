@@ -46,7 +46,8 @@ def file_name() -> str:
     import torch
 
     digest = hashlib.sha256()
-    for source in sorted([*HERE.glob("*.cpp"), *HERE.glob("*.h"), header()]):
+    sources = [*HERE.glob("*.cpp"), *HERE.glob("*.h"), header()]
+    for source in sorted(sources, key=lambda path: path.name):
         digest.update(source.read_bytes())
     digest.update(" ".join(flags()).encode())
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
