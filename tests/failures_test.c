@@ -450,6 +450,31 @@ static void test_failing_allocations(void **state)
     }
 }
 
+/* A frame for a group that is not made yet finds no memory: the group is broken when it is made. */
+static void test_failing_allocation_before_the_group(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, 1024);
+    struct engines_group *other = open_group(rig.engines, 4);
+    comm_engine_remove_group(rig.engines->engine[2], other->of[2]);
+    rig.engines->engine[2]->closed_count = 0; /* as if it had never been there */
+    struct operation *operation = make(other, COLL_BROADCAST, "direct", 3);
+    for (int rank = 0; rank < RANKS; rank++)
+        if (rank != 2)
+            start(operation, rank);
+    base_memory_fail_at(1);
+    engines_settle(rig.engines);
+    base_memory_fail_at(0);
+    comm_engine_add_group(rig.engines->engine[2], other->of[2]);
+    start(operation, 2);
+    engines_settle(rig.engines);
+    expect_error(operation, 2, SHOAL_ERR_MEMORY, "rank 2", "no place");
+    engines_group_close(other);
+    end(operation);
+    rig_close(&rig);
+}
+
 /* A message and its receive; true: both went well. */
 static bool exchange_failing(uint64_t eager_bytes, bool receive_first, uint64_t nth,
                              uint64_t *count)
@@ -534,6 +559,7 @@ int main(void)
         TEST(test_group_with_a_lost_member),
         TEST(test_left),
         TEST(test_failing_allocations),
+        TEST(test_failing_allocation_before_the_group),
         TEST(test_failing_allocations_of_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -410,6 +410,25 @@ static bool is_early(const struct comm_group *group, const struct wire *wire)
     return !group || wire->sequence > group->started;
 }
 
+/* A frame comes for an operation that has ended here, so the group is broken. */
+static void break_by_rest(struct comm_group *group, int rank, const struct wire *wire)
+{
+    uint64_t number = wire->sequence % COMM_HISTORY;
+    struct comm_signature theirs = engine_signature(wire);
+    char what[128], me[160], who[160];
+    if (!comm_signature_equal(&theirs, &group->history[number]) ||
+        wire->plan != group->history_plans[number])
+        engine_mismatch(group, wire->sequence, &group->history[number], rank, &theirs);
+    else
+        comm_group_break(group, SHOAL_ERR_MISMATCH,
+                         "%s #%llu on group '%s': %s exchanges more with %s than that one expects: "
+                         "their counts disagree",
+                         comm_signature_text(&theirs, what, sizeof(what)),
+                         (unsigned long long)wire->sequence, group->name,
+                         comm_rank_text(group, rank, who, sizeof(who)),
+                         comm_rank_text(group, group->rank, me, sizeof(me)));
+}
+
 /* The active run that a frame belongs to; NULL, and the group broken, if there is none. */
 static struct comm_run *run_for(struct comm_group *group, int peer, const struct wire *wire)
 {
@@ -417,9 +436,7 @@ static struct comm_run *run_for(struct comm_group *group, int peer, const struct
     struct comm_run *run = active_run(group, wire->sequence);
     if (run)
         return agrees(run, rank, wire) ? run : NULL;
-    struct comm_signature theirs = engine_signature(wire);
-    engine_mismatch(group, wire->sequence, &group->history[wire->sequence % COMM_HISTORY], rank,
-                    &theirs);
+    break_by_rest(group, rank, wire);
     return NULL;
 }
 
@@ -428,8 +445,8 @@ static bool step_for(struct comm_run *run, int rank, const uint32_t *first, cons
 {
     if (first[rank] + message >= first[rank + 1]) {
         comm_group_break(run->task.group, SHOAL_ERR_MISMATCH,
-                         "operation #%llu on group '%s': rank %d takes part in another way than "
-                         "rank %d expects (message %u)",
+                         "operation #%llu on group '%s': rank %d exchanges more with rank %d than "
+                         "that one expects (message %u): their counts disagree",
                          (unsigned long long)run->task.sequence, run->task.group->name, rank,
                          run->task.group->rank, message);
         return false;

@@ -13,6 +13,7 @@ struct flight {
     struct net_frame *frame;
     int peer;
     bool sent; /* by the inner transport */
+    bool very_late;
 };
 
 struct late_endpoint {
@@ -27,6 +28,12 @@ struct late_endpoint {
 static struct late_endpoint *own(struct net_endpoint *endpoint)
 {
     return (struct late_endpoint *)endpoint;
+}
+
+static uint64_t next_random(struct late_endpoint *late)
+{
+    late->random = late->random * UINT64_C(6364136223846793005) + 1442695040888963407;
+    return late->random >> 32;
 }
 
 static void forget(struct late_endpoint *late, int at)
@@ -64,6 +71,7 @@ static void on_sent(void *user, struct net_frame *frame)
     int at = find(late, frame);
     BASE_ASSERT(at >= 0 && !late->flights[at].sent);
     late->flights[at].sent = true;
+    late->flights[at].very_late = next_random(late) % 8 == 0;
 }
 
 static void on_lost(void *user, int peer, enum shoal_status why, const char *text)
@@ -126,7 +134,7 @@ static void send_frame(struct net_endpoint *endpoint, int peer, struct net_frame
 {
     struct late_endpoint *late = own(endpoint);
     BASE_ASSERT(late->flight_count < FLIGHTS_MAX && find(late, frame) < 0);
-    late->flights[late->flight_count++] = (struct flight){frame, peer, false};
+    late->flights[late->flight_count++] = (struct flight){frame, peer, false, false};
     late->inner_transport->send(late->inner, peer, frame);
 }
 
@@ -152,8 +160,7 @@ static int poll_endpoint(struct net_endpoint *endpoint)
     struct late_endpoint *late = own(endpoint);
     int events = late->inner_transport->poll(late->inner);
     for (int i = 0; i < late->flight_count;) {
-        late->random = late->random * UINT64_C(6364136223846793005) + 1442695040888963407;
-        if (!late->flights[i].sent || late->random >> 62 == 0) {
+        if (!late->flights[i].sent || next_random(late) % (late->flights[i].very_late ? 16 : 2)) {
             events += late->flights[i].sent; /* not quiet yet */
             i++;
             continue;

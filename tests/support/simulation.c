@@ -26,10 +26,10 @@
 #define OPERATIONS_MAX 12
 #define MESSAGES_MAX   16
 #define ACTIONS_MAX    (RANKS_MAX * OPERATIONS_MAX + 2 * MESSAGES_MAX)
-#define TIMEOUT_MS     2000
+#define TIMEOUT_MS     10000 /* late ends of frames add up */
 #define TICK_NS        (20 * BASE_NS_PER_MS)
 #define SLACK_NS       (5 * TICK_NS)
-#define GIVE_UP_NS     (20 * BASE_NS_PER_S) /* far behind every deadline */
+#define GIVE_UP_NS     (60 * BASE_NS_PER_S) /* far behind every deadline */
 
 enum fault_kind {
     FAULT_NONE,
@@ -285,7 +285,7 @@ static void draw_fault(struct simulation *job)
     fault->group = draw_int(job, job->group_count);
     fault->from_ns = (int64_t)draw(job, draw_chance(job, 50) ? 3000000 : 60000000);
     fault->to_ns = fault->kind == FAULT_PAUSE  ? fault->from_ns + (int64_t)draw(job, 300000000)
-                   : fault->kind == FAULT_LATE ? fault->from_ns + 4 * BASE_NS_PER_S
+                   : fault->kind == FAULT_LATE ? fault->from_ns + 15 * BASE_NS_PER_S
                                                : GIVE_UP_NS * 2;
     if (fault->kind == FAULT_ABORT) {
         const struct engines_group *group = job->groups[fault->group];
