@@ -32,20 +32,15 @@
 
 /* ---- the probe ------------------------------------------------------------------------------- */
 
-/* Meets all ranks at the identity's store: each says its number, and sees everyone's. */
-static enum shoal_status probe_meet(struct boot_identity *identity, int round, int64_t deadline_ns)
+static enum shoal_status probe_gather(struct boot_store *store, const char *prefix,
+                                      const struct boot_identity *identity, int64_t deadline_ns)
 {
-    struct boot_store *store;
-    char prefix[32], key[48];
-    if (identity->serve_here)
-        TRY(boot_store_serve_address(identity->store, identity->secret, &identity->server));
-    TRY(boot_store_connect(identity->store, identity->secret, deadline_ns, &store));
-    snprintf(prefix, sizeof(prefix), "round%d/", round);
-    snprintf(key, sizeof(key), "%s%d", prefix, identity->rank);
-    TRY(boot_store_set(store, key, &identity->rank, sizeof(int)));
+    char key[64];
     const void **values;
     size_t *sizes;
     void *block;
+    snprintf(key, sizeof(key), "%s%d", prefix, identity->rank);
+    TRY(boot_store_set(store, key, &identity->rank, sizeof(int)));
     TRY(BASE_NEW_ARRAY(&values, identity->size, "values"));
     TRY(BASE_NEW_ARRAY(&sizes, identity->size, "sizes"));
     TRY(boot_store_gather(store, prefix, identity->size, deadline_ns, &block, values, sizes));
@@ -56,6 +51,29 @@ static enum shoal_status probe_meet(struct boot_identity *identity, int round, i
     base_free(block);
     base_free(values);
     base_free(sizes);
+    return SHOAL_OK;
+}
+
+/* Meets all ranks at the identity's store: each says its number and sees everyone's. The server's
+ * rank stays until all have. */
+static enum shoal_status probe_meet(struct boot_identity *identity, int round, int64_t deadline_ns)
+{
+    struct boot_store *store;
+    char prefix[32];
+    if (identity->serve_here)
+        TRY(boot_store_serve_address(identity->store, identity->secret, &identity->server));
+    TRY(boot_store_connect(identity->store, identity->secret, deadline_ns, &store));
+    snprintf(prefix, sizeof(prefix), "round%d/", round);
+    TRY(probe_gather(store, prefix, identity, deadline_ns));
+    char done[64];
+    snprintf(done, sizeof(done), "%sdone/", prefix);
+    if (identity->server != NULL) {
+        TRY(probe_gather(store, done, identity, deadline_ns));
+    } else {
+        char key[80];
+        snprintf(key, sizeof(key), "%s%d", done, identity->rank);
+        TRY(boot_store_set(store, key, &identity->rank, sizeof(int)));
+    }
     boot_store_close(store);
     boot_store_stop(identity->server, 5000);
     return SHOAL_OK;

@@ -19,7 +19,6 @@
 #include "base/memory.h"
 #include "base/options.h"
 #include "base/status.h"
-#include "boot/address.h"
 #include "boot/store_link.h"
 #include "boot/store_wire.h"
 
@@ -38,15 +37,6 @@ struct boot_store {
 };
 
 /* ---- opening --------------------------------------------------------------------------------- */
-
-enum shoal_status boot_store_serve_address(const char *address, const unsigned char *secret,
-                                           struct boot_store_server **out)
-{
-    char host[BOOT_ADDRESS_HOST_BYTES];
-    int port;
-    TRY(boot_address_split(address, host, &port));
-    return boot_store_serve(boot_address_host_is_loopback(host) ? host : NULL, port, secret, out);
-}
 
 enum shoal_status boot_store_connect(const char *address, const unsigned char *secret,
                                      int64_t deadline_ns, struct boot_store **out)

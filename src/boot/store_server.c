@@ -30,6 +30,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "boot/address.h"
 #include "boot/store.h"
 #include "boot/store_listen.h"
 #include "boot/store_table.h"
@@ -89,7 +90,14 @@ struct boot_store_server {
     int client_count, unproven_count;
     atomic_bool stopping;
     int64_t linger_until_ns; /* written before stopping */
+
+    struct boot_store_server *next; /* of all that serve in this process */
+    char *lasting_address;          /* serves there until the process ends; NULL: until stopped */
 };
+
+static struct boot_store_server *servers;
+static pthread_mutex_t servers_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 
 /* ---- gathers --------------------------------------------------------------------------------- */
 
@@ -322,10 +330,12 @@ static bool request_set(struct boot_store_server *server, struct client *client)
     if (store_table_add(server->table, key, request->key_bytes, value, request->value_bytes) !=
         SHOAL_OK)
         return client_answer(server, client, STORE_FULL, NULL);
+    /* Who set it is answered before those who waited: one of them may end this process. */
+    bool stays = client_answer(server, client, STORE_DONE, NULL);
     wake_waiters(server, key, request->key_bytes,
                  store_table_find(server->table, key, request->key_bytes));
     wake_gathers(server, key, request->key_bytes);
-    return client_answer(server, client, STORE_DONE, NULL);
+    return stays;
 }
 
 static bool request_get(struct boot_store_server *server, struct client *client)
@@ -657,8 +667,63 @@ static void release(struct boot_store_server *server)
     if (server->wake_fd >= 0)
         close(server->wake_fd);
     store_table_free(server->table);
+    base_free(server->lasting_address);
     base_free(server);
 }
+
+/* ---- all servers of this process ------------------------------------------------------------- */
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&servers_lock);
+}
+
+static void after_fork_in_parent(void)
+{
+    pthread_mutex_unlock(&servers_lock);
+}
+
+/* A child has no thread that serves, and must not keep the port after its parent's death. */
+static void after_fork_in_child(void)
+{
+    for (struct boot_store_server *server = servers; server != NULL; server = server->next) {
+        for (int i = 0; i < server->listeners.count; i++)
+            close(server->listeners.fds[i]);
+        server->listeners.count = 0;
+    }
+    servers = NULL;
+    pthread_mutex_unlock(&servers_lock);
+}
+
+static void stop_all(void);
+
+static void watch_process(void)
+{
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    atexit(stop_all);
+}
+
+static void list_add(struct boot_store_server *server)
+{
+    pthread_once(&process_once, watch_process);
+    pthread_mutex_lock(&servers_lock);
+    server->next = servers;
+    servers = server;
+    pthread_mutex_unlock(&servers_lock);
+}
+
+static void list_remove(const struct boot_store_server *server)
+{
+    pthread_mutex_lock(&servers_lock);
+    struct boot_store_server **at = &servers;
+    while (*at != NULL && *at != server)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = server->next;
+    pthread_mutex_unlock(&servers_lock);
+}
+
+/* ---- start and stop -------------------------------------------------------------------------- */
 
 enum shoal_status boot_store_serve(const char *host, int port, const unsigned char *secret,
                                    struct boot_store_server **out)
@@ -672,6 +737,7 @@ enum shoal_status boot_store_serve(const char *host, int port, const unsigned ch
         release(server);
         return status;
     }
+    list_add(server);
     *out = server;
     return SHOAL_OK;
 }
@@ -681,10 +747,9 @@ int boot_store_port(const struct boot_store_server *server)
     return server->listeners.port;
 }
 
-void boot_store_stop(struct boot_store_server *server, int64_t linger_ms)
+static void stop(struct boot_store_server *server, int64_t linger_ms)
 {
-    if (server == NULL)
-        return;
+    list_remove(server);
     server->linger_until_ns = base_deadline_ns(linger_ms > 0 ? linger_ms : 0);
     atomic_store(&server->stopping, true);
     uint64_t one = 1;
@@ -692,4 +757,54 @@ void boot_store_stop(struct boot_store_server *server, int64_t linger_ms)
     (void)ignored;
     pthread_join(server->thread, NULL);
     release(server);
+}
+
+/* At exit: no thread may run on while the libraries are taken down. */
+static void stop_all(void)
+{
+    while (servers != NULL)
+        stop(servers, 0);
+}
+
+void boot_store_stop(struct boot_store_server *server, int64_t linger_ms)
+{
+    if (server != NULL && server->lasting_address == NULL)
+        stop(server, linger_ms);
+}
+
+/* The server that lasts at an address in this process, NULL if there is none. */
+static struct boot_store_server *find_lasting(const char *address)
+{
+    pthread_mutex_lock(&servers_lock);
+    struct boot_store_server *server = servers;
+    while (server != NULL &&
+           (server->lasting_address == NULL || strcmp(server->lasting_address, address) != 0))
+        server = server->next;
+    pthread_mutex_unlock(&servers_lock);
+    return server;
+}
+
+enum shoal_status boot_store_serve_address(const char *address, const unsigned char *secret,
+                                           struct boot_store_server **out)
+{
+    char host[BOOT_ADDRESS_HOST_BYTES];
+    int port;
+    TRY(boot_address_split(address, host, &port));
+    struct boot_store_server *server = find_lasting(address);
+    if (server != NULL && memcmp(server->secret, secret, NET_SECRET_BYTES) != 0) {
+        stop(server, 0); /* of another job of this process */
+        server = NULL;
+    }
+    if (server == NULL) {
+        TRY(boot_store_serve(boot_address_host_is_loopback(host) ? host : NULL, port, secret,
+                             &server));
+        enum shoal_status status =
+            base_strdup(address, "the store's address", &server->lasting_address);
+        if (status != SHOAL_OK) {
+            stop(server, 0);
+            return status;
+        }
+    }
+    *out = server;
+    return SHOAL_OK;
 }

@@ -321,7 +321,9 @@ static void *serve_late(void *argument)
 {
     struct place *place = argument;
     base_sleep_ms(300);
-    assert_int_equal(boot_store_serve_address(place->address, secret, &place->server), SHOAL_OK);
+    assert_int_equal(boot_store_serve("127.0.0.1", atoi(strchr(place->address, ':') + 1), secret,
+                                      &place->server),
+                     SHOAL_OK);
     return NULL;
 }
 
@@ -399,6 +401,47 @@ static void ipv4_and_ipv6_both_reach_one_server(void **state)
     store = join(list);
     boot_store_close(store);
     boot_store_stop(server, 0);
+}
+
+static void a_server_at_an_address_lasts(void **state)
+{
+    (void)state;
+    struct place place = serve();
+    boot_store_stop(place.server, 0); /* its port is free now */
+    struct boot_store_server *again;
+    assert_int_equal(boot_store_serve_address(place.address, secret, &place.server), SHOAL_OK);
+    struct boot_store *early = join(place.address);
+    boot_store_stop(place.server, 5000);
+    assert_int_equal(boot_store_set(early, "k", "v", 1), SHOAL_OK);
+    assert_int_equal(boot_store_serve_address(place.address, secret, &again), SHOAL_OK);
+    assert_ptr_equal(again, place.server);
+    boot_store_close(early);
+    /* Another job of this process at the same address takes its place. */
+    unsigned char other[NET_SECRET_BYTES];
+    net_secret_from_text("another job", other);
+    assert_int_equal(boot_store_serve_address(place.address, other, &again), SHOAL_OK);
+    struct boot_store *late;
+    assert_int_equal(boot_store_connect(place.address, other, base_deadline_ns(5000), &late),
+                     SHOAL_OK);
+    boot_store_close(late);
+}
+
+/* A child that the server's process forked lives on: the port is free all the same. */
+static void a_forked_child_does_not_hold_the_port(void **state)
+{
+    (void)state;
+    struct place place = serve();
+    int port = boot_store_port(place.server);
+    pid_t child = fork();
+    if (child == 0) {
+        for (;;)
+            pause();
+    }
+    boot_store_stop(place.server, 0);
+    assert_int_equal(boot_store_serve("127.0.0.1", port, secret, &place.server), SHOAL_OK);
+    boot_store_stop(place.server, 0);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
 }
 
 /* A server in a process that is killed: who waits on it hears at once. */
@@ -599,6 +642,9 @@ int main(void)
         cmocka_unit_test(a_stopped_server_is_a_timeout),
         cmocka_unit_test(a_store_of_the_callers_own_works),
         cmocka_unit_test(every_failing_allocation_is_survived),
+        /* Last, because they fork while a server's thread runs, or leave one behind. */
+        cmocka_unit_test(a_forked_child_does_not_hold_the_port),
+        cmocka_unit_test(a_server_at_an_address_lasts),
     };
     return cmocka_run_group_tests_name("boot store", tests, set_up, NULL);
 }

@@ -17,6 +17,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/sha.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -77,6 +78,13 @@ static enum shoal_status check_head(const struct net_proof *proof, const unsigne
     return SHOAL_OK;
 }
 
+/* libcrypto would take itself down at exit, while threads of ours and of others still use it. This
+ * has an effect only where nobody in the process has used libcrypto before. */
+static void keep_crypto_at_exit(void)
+{
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
+}
+
 /* The HMAC that `role` sends; `connector`: whether this end is the connector. */
 static enum shoal_status make_mac(const struct net_proof *proof, const char role[ROLE_BYTES],
                                   int connector, unsigned char mac[MAC_BYTES])
@@ -92,6 +100,8 @@ static enum shoal_status make_mac(const struct net_proof *proof, const char role
     put_rank(at + 4, connector ? proof->rank_theirs : proof->rank_mine);
     memcpy(at + 8, proof->job, NET_JOB_BYTES);
     unsigned mac_bytes = MAC_BYTES;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, keep_crypto_at_exit);
     if (HMAC(EVP_sha256(), proof->secret, NET_SECRET_BYTES, input, sizeof(input), mac,
              &mac_bytes) == NULL)
         return base_error(SHOAL_ERR_SYSTEM, "libcrypto could not compute an HMAC");
