@@ -18,6 +18,8 @@
 
 #define CARD_MAGIC     "shoal\0\0\1"
 #define LINGER_MS      2000 /* a server waits so long for the last clients to hang up */
+#define PART_MS        3000 /* after a meeting in vain, for the others to have heard of it */
+#define PART_LOOK_MS   100
 #define SECRET_KEY     "secret"
 #define ID_MAGIC       "shoalid1"
 #define ID_MAGIC_BYTES 8
@@ -344,6 +346,32 @@ static enum shoal_status read_cards(const struct meeting *meeting, const struct 
     return SHOAL_OK;
 }
 
+/* After a meeting in vain: the rank that serves it goes last, so that the others hear from the
+ * store who is missing and not that it is gone. */
+static void part(struct meeting *meeting, enum shoal_status status)
+{
+    char key[BOOT_KEY_BYTES], text[BASE_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof(text), "%s", base_error_text());
+    int64_t limit_ns = base_deadline_ns(PART_MS);
+    for (int i = 0; meeting->server && i < meeting->identity.size; i++) {
+        struct meet_card card;
+        size_t bytes = sizeof(card);
+        if (i == meeting->identity.rank || base_left_ms(limit_ns) == 0)
+            continue;
+        snprintf(key, sizeof(key), "%srank/%d", meeting->prefix, i);
+        if (boot_store_get(meeting->store, key, &card, &bytes, base_deadline_ns(PART_LOOK_MS)) !=
+            SHOAL_OK)
+            continue;
+        snprintf(key, sizeof(key), "%sparted/%d", meeting->prefix, i);
+        boot_store_get(meeting->store, key, &card, &bytes, limit_ns);
+    }
+    if (!meeting->server) {
+        snprintf(key, sizeof(key), "%sparted/%d", meeting->prefix, meeting->identity.rank);
+        boot_store_set(meeting->store, key, "1", 1);
+    }
+    base_error(status, "%s", text);
+}
+
 static enum shoal_status gather(struct meeting *meeting, const struct meet_card *mine,
                                 struct meet_card *cards)
 {
@@ -359,9 +387,11 @@ static enum shoal_status gather(struct meeting *meeting, const struct meet_card 
     if (status == SHOAL_OK)
         status = boot_store_gather(meeting->store, key, size, meeting->deadline_ns, &block, values,
                                    sizes);
-    if (status == SHOAL_ERR_TIMEOUT)
+    if (status == SHOAL_ERR_TIMEOUT || status == SHOAL_ERR_PEER_LOST)
         base_error_context(status, "rank %d (host %s) waits for all %d ranks", mine->rank,
                            mine->host_name, size);
+    if (status == SHOAL_ERR_TIMEOUT)
+        part(meeting, status);
     if (status == SHOAL_OK)
         status = read_cards(meeting, mine, values, sizes, cards);
     base_free(values);
