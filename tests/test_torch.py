@@ -639,6 +639,73 @@ def test_subgroups_open_no_socket(pair):
     pair.call(rank_no_new_sockets)
 
 
+# ---- what stands on top
+
+
+def rank_functional(rank, size):
+    import torch.distributed._functional_collectives as functional
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+
+    everyone = list(range(size))
+    total = float(sum(everyone))
+    mine = torch.full((size, 2), float(rank))
+    same(functional.all_reduce(mine, "sum", everyone) + 0, torch.full((size, 2), total))
+    gathered = functional.all_gather_tensor(mine, 0, everyone) + 0
+    same(gathered, torch.arange(size).float().repeat_interleave(2 * size).view(-1, 2))
+    part = functional.reduce_scatter_tensor(mine, "sum", 0, everyone) + 0
+    same(part, torch.full((1, 2), total))
+    turned = functional.all_to_all_single(mine, None, None, everyone) + 0
+    same(turned, torch.arange(size).float().repeat_interleave(2).view(size, 2))
+    both = functional.all_reduce_coalesced([mine, mine + 1], "sum", everyone)
+    same(both[1] + 0, torch.full((size, 2), total + size))
+
+    mesh = init_device_mesh("cpu", (size,))
+    whole = torch.arange(12.0).view(6, 2)
+    rows = distribute_tensor(whole, mesh, [Shard(0)])
+    same(rows.full_tensor(), whole)
+    same((rows @ rows.redistribute(mesh, [Replicate()]).t()).full_tensor(), whole @ whole.t())
+    same(rows.redistribute(mesh, [Shard(1)]).full_tensor(), whole)
+    same(rows.sum().full_tensor(), whole.sum())
+
+
+def test_functional_collectives_and_dtensor(group):
+    group.call(rank_functional)
+
+
+def rank_sharded_in_shared_memory(rank, size):
+    from torch.distributed.fsdp import fully_shard
+
+    gradients = []
+    for shared in (False, True):
+        torch.manual_seed(1)
+        model = fully_shard(torch.nn.Linear(50, 30))
+        model.set_allocate_memory_from_process_group_for_comm(shared)
+        for step in range(3):
+            model(torch.full((4, 50), float(rank + step))).square().sum().backward()
+        gradients.append(model.weight.grad.full_tensor())
+    same(gradients[1], gradients[0])
+    assert gradients[0].abs().sum() > 0
+
+
+def test_fsdp_in_memory_of_the_group(group):
+    group.call(rank_sharded_in_shared_memory)
+
+
+def rank_checkpoint(rank, size, folder):
+    import torch.distributed.checkpoint as checkpoint
+
+    state = {"mine": torch.full((5,), 3.0), "step": 7}
+    checkpoint.save(state, checkpoint_id=folder)
+    found = {"mine": torch.zeros(5), "step": 0}
+    checkpoint.load(found, checkpoint_id=folder)
+    same(found["mine"], state["mine"])
+    assert found["step"] == 7
+
+
+def test_distributed_checkpoint(pair, tmp_path):
+    pair.call(rank_checkpoint, str(tmp_path / "saved"))
+
+
 # ---- errors that leave the group whole
 
 

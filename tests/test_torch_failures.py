@@ -6,6 +6,7 @@ Each test has processes of its own. Functions named rank_* run on the ranks.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from datetime import timedelta
@@ -166,3 +167,19 @@ def rank_composed(rank, size, method):
 def test_several_backends_compose():
     with ranks.Ranks(2) as started:
         started.call(rank_composed, new_method())
+
+
+def rank_debug(rank, size, method):
+    os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
+    dist.set_debug_level_from_env()
+    rank_start(rank, size, method)
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor)
+    same(tensor, torch.full((2,), 2.0))
+    with pytest.raises(RuntimeError, match="shape"):
+        dist.all_reduce(torch.ones(2 + rank))
+
+
+def test_debug_mode_of_torch():
+    with ranks.Ranks(2) as started:
+        started.call(rank_debug, new_method())
