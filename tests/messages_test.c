@@ -118,6 +118,26 @@ static void test_sizes_and_orders(void **state)
     }
 }
 
+/* The next message starts the moment the last is done, while frames of it may not be reported yet.
+ */
+static void test_one_after_the_other(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, 2, 64);
+    for (int k = 0; k < 300; k++) {
+        struct message_options sends = send_of(0, 1, 5, 100);
+        struct message *in = start(&rig, receive_of(1, 0, 5, 100));
+        struct message *out = start(&rig, sends);
+        for (int polls = 0; !(in->done && out->done) && polls < 10000; polls++)
+            engines_poll(rig.engines);
+        assert_true(message_got(in, &sends));
+        end_ok(in);
+        end_ok(out);
+    }
+    rig_close(&rig);
+}
+
 static void test_both_send_first(void **state)
 {
     (void)state;
@@ -461,6 +481,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_sizes_and_orders),
+        TEST(test_one_after_the_other),
         TEST(test_both_send_first),
         TEST(test_tags),
         TEST(test_order_of_a_stream),
