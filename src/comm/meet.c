@@ -197,7 +197,12 @@ static enum shoal_status share_secret(struct meeting *meeting, const char *given
         TRY(net_random(both, sizeof(both)));
         TRY(boot_store_set(meeting->store, SECRET_KEY, both, sizeof(both)));
     } else {
-        TRY(boot_store_get(meeting->store, SECRET_KEY, both, &bytes, meeting->deadline_ns));
+        enum shoal_status status =
+            boot_store_get(meeting->store, SECRET_KEY, both, &bytes, meeting->deadline_ns);
+        if (status != SHOAL_OK)
+            return base_error_context(status,
+                                      "rank %d (host %s) waits for rank 0, which has not come",
+                                      meeting->identity.rank, boot_host_name());
         if (bytes != sizeof(both))
             return base_error(SHOAL_ERR_FORMAT,
                               "the store's key '" SECRET_KEY "' holds %zu bytes "

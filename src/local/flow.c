@@ -313,12 +313,13 @@ static void break_by_timeout(struct local_op *op)
     if (!absent)
         mark_behind(op, late);
     comm_group_break(group, SHOAL_ERR_TIMEOUT,
-                     "%s #%" PRIu64 " on group '%s' took longer than %lld ms at %s: rank %s (same "
-                     "host) %s",
+                     "%s #%" PRIu64 " on group '%s' took longer than %lld ms at %s: rank %s "
+                     "(host %s) %s",
                      comm_signature_text(&signature, what, sizeof(what)), op->sequence, group->name,
                      (long long)atomic_load(&group->timeout_ms),
                      comm_rank_text(group, group->rank, me, sizeof(me)),
                      comm_ranks_text(group, late, who, sizeof(who)),
+                     group->world->host_names[group->world->rank],
                      absent ? "has not called it" : "has called it but does not go on");
 }
 
