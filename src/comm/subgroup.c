@@ -94,10 +94,11 @@ enum shoal_status comm_group_subset(struct comm_group *parent, const int *ranks,
  * ------------------------------------------------------------------------------------------------
  */
 
-#define CLOSE_LOOK_MS    1
-#define LINGER_MS        5000
-#define LINGER_BROKEN_MS 1000 /* only texts of failures are on their way, some to ranks that left \
-                               */
+#define CLOSE_LOOK_MS 1
+#define LINGER_MS     5000
+#define LINGER_BROKEN_MS                                                     \
+    1000 /* only texts of failures are on their way, some to ranks that left \
+          */
 
 /* Ends what is pending, by breaking the group on this rank only if there is something. */
 static void end_pending(struct comm_group *group)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* engines.c: see engines.h. */
 #include "support/engines.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* late_sent.c: see late_sent.h. */
 #include "support/late_sent.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* message.c: see message.h. */
 #include "support/message.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* operation.c: see operation.h. */
 #include "support/operation.h"
 
 #include <stdio.h>
@@ -273,8 +274,8 @@ static void expect_blocks(struct operation_rank *one)
     struct coll_shape back = receiving(&one->shape);
     bool is_alltoall = back.kind == COLL_ALLTOALL;
     for (int source = 0; source < back.size; source++)
-        expect_input(one, schedule_block_offset(&back, source), schedule_block_count(&back, source), source,
-                     is_alltoall ? schedule_block_offset(&shapes[source], one->rank) : 0);
+        expect_input(one, schedule_block_offset(&back, source), schedule_block_count(&back, source),
+                     source, is_alltoall ? schedule_block_offset(&shapes[source], one->rank) : 0);
 }
 
 static void expect(struct operation_rank *one)
