@@ -33,6 +33,7 @@
 #include "boot/address.h"
 #include "boot/store.h"
 #include "boot/store_listen.h"
+#include "boot/store_process.h"
 #include "boot/store_table.h"
 #include "boot/store_wire.h"
 #include "net/proof.h"
@@ -80,6 +81,7 @@ struct client {
 };
 
 struct boot_store_server {
+    struct store_listed listed; /* first: both have one address */
     pthread_t thread;
     int epoll_fd, wake_fd;
     struct store_listeners listeners;
@@ -90,14 +92,7 @@ struct boot_store_server {
     int client_count, unproven_count;
     atomic_bool stopping;
     int64_t linger_until_ns; /* written before stopping */
-
-    struct boot_store_server *next; /* of all that serve in this process */
-    char *lasting_address;          /* serves there until the process ends; NULL: until stopped */
 };
-
-static struct boot_store_server *servers;
-static pthread_mutex_t servers_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 
 /* ---- gathers --------------------------------------------------------------------------------- */
 
@@ -667,63 +662,13 @@ static void release(struct boot_store_server *server)
     if (server->wake_fd >= 0)
         close(server->wake_fd);
     store_table_free(server->table);
-    base_free(server->lasting_address);
+    base_free(server->listed.lasting_address);
     base_free(server);
 }
 
-/* ---- all servers of this process ------------------------------------------------------------- */
-
-static void before_fork(void)
-{
-    pthread_mutex_lock(&servers_lock);
-}
-
-static void after_fork_in_parent(void)
-{
-    pthread_mutex_unlock(&servers_lock);
-}
-
-/* A child has no thread that serves, and must not keep the port after its parent's death. */
-static void after_fork_in_child(void)
-{
-    for (struct boot_store_server *server = servers; server != NULL; server = server->next) {
-        for (int i = 0; i < server->listeners.count; i++)
-            close(server->listeners.fds[i]);
-        server->listeners.count = 0;
-    }
-    servers = NULL;
-    pthread_mutex_unlock(&servers_lock);
-}
-
-static void stop_all(void);
-
-static void watch_process(void)
-{
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-    atexit(stop_all);
-}
-
-static void list_add(struct boot_store_server *server)
-{
-    pthread_once(&process_once, watch_process);
-    pthread_mutex_lock(&servers_lock);
-    server->next = servers;
-    servers = server;
-    pthread_mutex_unlock(&servers_lock);
-}
-
-static void list_remove(const struct boot_store_server *server)
-{
-    pthread_mutex_lock(&servers_lock);
-    struct boot_store_server **at = &servers;
-    while (*at != NULL && *at != server)
-        at = &(*at)->next;
-    if (*at != NULL)
-        *at = server->next;
-    pthread_mutex_unlock(&servers_lock);
-}
-
 /* ---- start and stop -------------------------------------------------------------------------- */
+
+static void stop_listed(struct store_listed *listed);
 
 enum shoal_status boot_store_serve(const char *host, int port, const unsigned char *secret,
                                    struct boot_store_server **out)
@@ -737,7 +682,9 @@ enum shoal_status boot_store_serve(const char *host, int port, const unsigned ch
         release(server);
         return status;
     }
-    list_add(server);
+    server->listed.listeners = &server->listeners;
+    server->listed.stop = stop_listed;
+    store_process_add(&server->listed);
     *out = server;
     return SHOAL_OK;
 }
@@ -749,7 +696,7 @@ int boot_store_port(const struct boot_store_server *server)
 
 static void stop(struct boot_store_server *server, int64_t linger_ms)
 {
-    list_remove(server);
+    store_process_remove(&server->listed);
     server->linger_until_ns = base_deadline_ns(linger_ms > 0 ? linger_ms : 0);
     atomic_store(&server->stopping, true);
     uint64_t one = 1;
@@ -759,29 +706,15 @@ static void stop(struct boot_store_server *server, int64_t linger_ms)
     release(server);
 }
 
-/* At exit: no thread may run on while the libraries are taken down. */
-static void stop_all(void)
+static void stop_listed(struct store_listed *listed)
 {
-    while (servers != NULL)
-        stop(servers, 0);
+    stop((struct boot_store_server *)listed, 0);
 }
 
 void boot_store_stop(struct boot_store_server *server, int64_t linger_ms)
 {
-    if (server != NULL && server->lasting_address == NULL)
+    if (server != NULL && server->listed.lasting_address == NULL)
         stop(server, linger_ms);
-}
-
-/* The server that lasts at an address in this process, NULL if there is none. */
-static struct boot_store_server *find_lasting(const char *address)
-{
-    pthread_mutex_lock(&servers_lock);
-    struct boot_store_server *server = servers;
-    while (server != NULL &&
-           (server->lasting_address == NULL || strcmp(server->lasting_address, address) != 0))
-        server = server->next;
-    pthread_mutex_unlock(&servers_lock);
-    return server;
 }
 
 enum shoal_status boot_store_serve_address(const char *address, const unsigned char *secret,
@@ -790,7 +723,7 @@ enum shoal_status boot_store_serve_address(const char *address, const unsigned c
     char host[BOOT_ADDRESS_HOST_BYTES];
     int port;
     TRY(boot_address_split(address, host, &port));
-    struct boot_store_server *server = find_lasting(address);
+    struct boot_store_server *server = (struct boot_store_server *)store_process_find(address);
     if (server != NULL && memcmp(server->secret, secret, NET_SECRET_BYTES) != 0) {
         stop(server, 0); /* of another job of this process */
         server = NULL;
@@ -799,7 +732,7 @@ enum shoal_status boot_store_serve_address(const char *address, const unsigned c
         TRY(boot_store_serve(boot_address_host_is_loopback(host) ? host : NULL, port, secret,
                              &server));
         enum shoal_status status =
-            base_strdup(address, "the store's address", &server->lasting_address);
+            base_strdup(address, "the store's address", &server->listed.lasting_address);
         if (status != SHOAL_OK) {
             stop(server, 0);
             return status;
