@@ -36,7 +36,7 @@ static const struct layout wide[] = {
 
 #define VARIANT_LATER 100
 #define KINDS         7
-#define ABSENCE_MS    1500
+#define ABSENCE_MS    1000
 
 /* Operations in which everybody waits for everybody, or, from `kind` 5 on, for the victim as root.
  */

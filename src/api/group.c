@@ -72,6 +72,7 @@ static enum shoal_status create(const struct shoal_group_options *options, shoal
                           "before the first shoal_group_create");
     TRY(check_options(options));
     TRY(base_options_load());
+    TRY(api_check_algorithm());
     struct comm_group *group = NULL;
     TRY(comm_world_create(options, &group));
     enum shoal_status status = api_equip(group);

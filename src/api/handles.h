@@ -19,6 +19,8 @@ enum shoal_status api_end(shoal_group_t handle, enum shoal_status status);
 /* Puts the same-host path in place where it is possible. */
 enum shoal_status api_equip(struct comm_group *group);
 
+/* Whether SHOAL_ALGORITHM can be read. */
+enum shoal_status api_check_algorithm(void);
 /* Carries out a call that was checked, by the path that fits the group. */
 enum shoal_status api_submit(struct comm_group *group, struct comm_call *call,
                              shoal_request_t *request);

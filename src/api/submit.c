@@ -82,6 +82,22 @@ static struct coll_shape shape_of(const struct comm_group *group, const struct c
     return shape;
 }
 
+enum shoal_status api_check_algorithm(void)
+{
+    const int host_of[2] = {0, 0};
+    const struct coll_algorithm *algorithm = NULL;
+    struct coll_shape shape = {.kind = COLL_ALLREDUCE,
+                               .size = 2,
+                               .elem_bytes = 4,
+                               .count = 1,
+                               .segment_count = 1,
+                               .host_of = host_of,
+                               .host_count = 1};
+    struct coll_choice choice = {.dtype = SHOAL_F32, .forced = base_option_text(OPTION_ALGORITHM)};
+    enum shoal_status status = coll_choose(&shape, &choice, &algorithm);
+    return status == SHOAL_OK ? status : base_error_context(status, "SHOAL_ALGORITHM");
+}
+
 static enum shoal_status make_plan(struct comm_group *group, const struct comm_call *call,
                                    struct comm_plan **out)
 {

@@ -16,10 +16,11 @@
 #include "boot/address.h"
 #include "net/proof.h"
 
-#define CARD_MAGIC     "shoal\0\0\1"
+#define CARD_MAGIC     "shoal\0\0\2"
 #define LINGER_MS      2000 /* a server waits so long for the last clients to hang up */
 #define PART_MS        3000 /* after a meeting in vain, for the others to have heard of it */
 #define PART_LOOK_MS   100
+#define TRY_TAKEN_MS   2000 /* to find out whether a taken port is this job's */
 #define SECRET_KEY     "secret"
 #define ID_MAGIC       "shoalid1"
 #define ID_MAGIC_BYTES 8
@@ -228,6 +229,25 @@ static void take_server(struct meeting *meeting, const struct shoal_group_option
     }
 }
 
+/* Serves the meeting. Where the port is taken it may be by who serves this job's ranks: another
+ * process with this rank, which the store will tell, or a launcher. */
+static enum shoal_status serve(struct meeting *meeting)
+{
+    char text[BASE_ERROR_TEXT_BYTES];
+    const struct boot_identity *identity = &meeting->identity;
+    enum shoal_status status =
+        boot_store_serve_address(identity->store, identity->secret, &meeting->server);
+    if (status != SHOAL_ERR_SYSTEM)
+        return status;
+    snprintf(text, sizeof(text), "%s", base_error_text());
+    int64_t try_ns = base_deadline_ns(TRY_TAKEN_MS);
+    if (meeting->deadline_ns < try_ns)
+        try_ns = meeting->deadline_ns;
+    if (boot_store_connect(identity->store, identity->secret, try_ns, &meeting->store) == SHOAL_OK)
+        return SHOAL_OK;
+    return base_error(status, "%s", text);
+}
+
 static enum shoal_status open_store(struct meeting *meeting,
                                     const struct shoal_group_options *options)
 {
@@ -239,8 +259,9 @@ static enum shoal_status open_store(struct meeting *meeting,
     if (options->unique_id)
         adopt_server(meeting);
     else if (meeting->identity.serve_here && !meeting->server)
-        TRY(boot_store_serve_address(meeting->identity.store, meeting->identity.secret,
-                                     &meeting->server));
+        TRY(serve(meeting));
+    if (meeting->store)
+        return SHOAL_OK;
     return boot_store_connect(meeting->identity.store, meeting->identity.secret,
                               meeting->deadline_ns, &meeting->store);
 }
@@ -303,6 +324,42 @@ enum shoal_status meet_end(struct meeting *meeting)
  * --------------------------------------------------------------------------------------------------
  */
 
+static const enum base_option_id setting_options[MEET_SETTING_COUNT] = {
+    [MEET_EAGER_BYTES] = OPTION_EAGER_BYTES,   [MEET_SEGMENT_BYTES] = OPTION_SEGMENT_BYTES,
+    [MEET_REPRODUCIBLE] = OPTION_REPRODUCIBLE, [MEET_RING_BYTES] = OPTION_RING_BYTES,
+    [MEET_CHUNK_BYTES] = OPTION_CHUNK_BYTES,   [MEET_LOCAL] = OPTION_LOCAL,
+};
+
+void meet_settings(const struct shoal_group_options *options, struct meet_card *card)
+{
+    const char *algorithm = base_option_text(OPTION_ALGORITHM);
+    for (int i = 0; i < MEET_SETTING_COUNT; i++)
+        card->settings[i] = base_option_int(setting_options[i]);
+    if (options->reproducible >= 0)
+        card->settings[MEET_REPRODUCIBLE] = options->reproducible != 0;
+    snprintf(card->algorithm, sizeof(card->algorithm), "%s", algorithm ? algorithm : "");
+}
+
+static enum shoal_status check_settings(const struct meet_card *mine, const struct meet_card *card)
+{
+    bool same_host = strcmp(mine->host_key, card->host_key) == 0;
+    int count = same_host ? MEET_SETTING_COUNT : MEET_RING_BYTES;
+    for (int i = 0; i < count; i++)
+        if (card->settings[i] != mine->settings[i])
+            return base_error(SHOAL_ERR_MISMATCH,
+                              "%s differs: rank %d (host %s) has %" PRId64
+                              ", rank %d (host %s) has %" PRId64 "; set it alike on all ranks",
+                              base_options()[setting_options[i]].name, card->rank, card->host_name,
+                              card->settings[i], mine->rank, mine->host_name, mine->settings[i]);
+    if (strcmp(card->algorithm, mine->algorithm) != 0)
+        return base_error(SHOAL_ERR_MISMATCH,
+                          "SHOAL_ALGORITHM differs: rank %d (host %s) has \"%s\", rank %d (host "
+                          "%s) has \"%s\"; set it alike on all ranks",
+                          card->rank, card->host_name, card->algorithm, mine->rank, mine->host_name,
+                          mine->algorithm);
+    return SHOAL_OK;
+}
+
 static enum shoal_status check_card(const struct meeting *meeting, const struct meet_card *mine,
                                     const struct meet_card *card, size_t bytes, int rank)
 {
@@ -316,14 +373,7 @@ static enum shoal_status check_card(const struct meeting *meeting, const struct 
                           "rank %d is taken: process %d on host %s came with it first; this is "
                           "process %d on host %s",
                           rank, card->pid, card->host_name, mine->pid, mine->host_name);
-    if (card->eager_bytes != mine->eager_bytes || card->ring_bytes != mine->ring_bytes)
-        return base_error(SHOAL_ERR_MISMATCH,
-                          "SHOAL_EAGER_BYTES or SHOAL_RING_BYTES differ: rank %d has %" PRIu64
-                          " and %" PRIu64 ", rank %d has %" PRIu64 " and %" PRIu64
-                          "; set them alike on all ranks",
-                          rank, card->eager_bytes, card->ring_bytes, mine->rank, mine->eager_bytes,
-                          mine->ring_bytes);
-    return SHOAL_OK;
+    return check_settings(mine, card);
 }
 
 static enum shoal_status publish(struct meeting *meeting, const struct meet_card *mine)

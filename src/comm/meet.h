@@ -12,12 +12,24 @@
 #include "net/transport.h"
 #include "shoal.h"
 
+/* Options that ranks must have alike, or else they would wait for each other in vain. */
+enum meet_setting {
+    MEET_EAGER_BYTES,
+    MEET_SEGMENT_BYTES,
+    MEET_REPRODUCIBLE,
+    MEET_RING_BYTES, /* from here on: among the ranks of a host */
+    MEET_CHUNK_BYTES,
+    MEET_LOCAL,
+    MEET_SETTING_COUNT
+};
+
 /* What each rank tells all others. */
 struct meet_card {
     char magic[8]; /* "shoal", then the layout's number */
     int32_t rank, pid;
     uint64_t nonce; /* tells two processes with one rank apart */
-    uint64_t eager_bytes, ring_bytes;
+    int64_t settings[MEET_SETTING_COUNT];
+    char algorithm[96];
     char host_key[BOOT_HOST_KEY_BYTES];
     char host_name[64];
     uint32_t address_bytes;
@@ -34,6 +46,8 @@ struct meeting {
 
 /* Finds out who this rank is and opens the store. */
 enum shoal_status meet_begin(const struct shoal_group_options *options, struct meeting *meeting);
+/* Fills in the settings, from the options. */
+void meet_settings(const struct shoal_group_options *options, struct meet_card *card);
 /* Publishes the own card and waits for all: (*cards)[size] belongs to the caller. Checks that they
  * fit together. RANK_TAKEN, TIMEOUT (names the missing), MISMATCH. */
 enum shoal_status meet_exchange(struct meeting *meeting, struct meet_card *mine,

@@ -92,8 +92,7 @@ static enum shoal_status exchange_cards(struct making *making)
     struct meet_card *card = &making->card;
     TRY(boot_host_key(card->host_key));
     snprintf(card->host_name, sizeof(card->host_name), "%s", boot_host_name());
-    card->eager_bytes = (uint64_t)base_option_int(OPTION_EAGER_BYTES);
-    card->ring_bytes = (uint64_t)base_option_int(OPTION_RING_BYTES);
+    meet_settings(making->options, card);
     return meet_exchange(&making->meeting, card, &making->cards);
 }
 

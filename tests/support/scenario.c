@@ -29,9 +29,9 @@ const struct layout scenario_layouts[] = {
 };
 
 /* A process remembers where it met others, for the numbers of its meetings; who serves there goes
- * on serving. */
+ * on serving, and keeps what was said in each meeting. */
 #define REMEMBERED_BLOCKS  2
-#define SERVER_BLOCKS      100
+#define SERVER_BLOCKS      1000
 #define SERVER_DESCRIPTORS 8
 #define SERVER_THREADS     1
 
