@@ -2,8 +2,8 @@
 /*
  * algorithms_test.c: the engine runs every algorithm, over inproc, against a plain reference.
  *
- * All pairs of ranks, counts, places, roots, segments, ways to send (eager or granted), hosts and
- * orders of start would be millions, so the grid turns the last four by the number of the case:
+ * All ranks, counts, places, roots, segments, ways to send (eager or granted), hosts and orders of
+ * start would be millions of cases, so the grid turns the last four by the number of the case:
  * each value of each meets all algorithms and sizes many times over. Dtypes and ops have a grid of
  * their own on few ranks. Results are compared bit by bit, together with all that lies around them.
  */
@@ -89,7 +89,7 @@ static void rig_open(struct rig *rig, int size)
 {
     for (int i = 0; i < EAGER_COUNT; i++) {
         struct engines_options options = {
-            .size = size, .eager_bytes = eager_sizes[i], .late_seed = i == 1};
+            .size = size, .eager_bytes = eager_sizes[i], .late_seed = i == 1 && size <= 6};
         must(engines_open(&options, &rig->engines[i]));
         must(engines_group_open(rig->engines[i], NULL, size, NULL, 7, TIMEOUT_MS, &rig->group[i]));
     }
@@ -148,6 +148,7 @@ static void run_places(struct rig *rig, int number, struct operation_options opt
         for (int place = 0; place < place_count; place++) {
             options.coll.root = roots[root];
             options.coll.in_place = (enum case_in_place)place;
+            options.dtype = turn / 2 % 2 ? SHOAL_I32 : SHOAL_F32;
             cases_of[number] += run_turned(rig, options, turn++);
         }
 }
@@ -170,11 +171,7 @@ static void test_all_sizes(void **state)
         rig_open(&rig, size);
         for (int i = 0; coll_algorithms()[i]; i++) {
             struct operation_options options = {
-                .coll = {.algorithm = coll_algorithms()[i], .size = size}, .dtype = SHOAL_F32};
-            run_counts(&rig, i, options);
-            if (!reduces(options.coll.algorithm->kind))
-                continue;
-            options.dtype = SHOAL_I32;
+                .coll = {.algorithm = coll_algorithms()[i], .size = size}};
             run_counts(&rig, i, options);
         }
         rig_close(&rig);
