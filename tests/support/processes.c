@@ -18,18 +18,26 @@
 
 #define OUTPUT_BYTES 65536
 
-/* A port that was free a moment ago. */
+static bool port_is_free(int port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool is_free = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+    close(fd);
+    return is_free;
+}
+
+/* A port that was free a moment ago, as was the one after it; below those that the kernel gives to
+ * connections, so that none of them takes it meanwhile. */
 static int free_port(void)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    socklen_t bytes = sizeof(address);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, bytes) != 0 ||
-        getsockname(fd, (struct sockaddr *)&address, &bytes) != 0)
-        abort();
-    close(fd);
-    return ntohs(address.sin_port);
+    static unsigned number;
+    for (int tries = 0; tries < 1000; tries++) {
+        int port = 20000 + (int)(((unsigned)getpid() * 7919u + 2 * number++) % 10000u);
+        if (port_is_free(port) && port_is_free(port + 1))
+            return port;
+    }
+    abort();
 }
 
 static int run_group(struct processes *run, int rank, const char *store)
