@@ -176,6 +176,55 @@ static void test_stopped(void **state)
     }
 }
 
+/* A task that looks at the others by itself, as on one host. */
+static bool never(struct comm_task *task)
+{
+    (void)task;
+    return false;
+}
+
+static void waits_for_rank_2(struct comm_task *task, bool *late)
+{
+    (void)task;
+    late[2] = true;
+}
+
+static void nothing_to_cancel(struct comm_task *task)
+{
+    (void)task;
+}
+
+static void note_end(struct comm_task *task, enum shoal_status status)
+{
+    *(enum shoal_status *)task->owner = status;
+}
+
+/* The engine does not know who has called what of such tasks, and must not say so. */
+static void test_tasks_of_their_own(void **state)
+{
+    (void)state;
+    static const struct comm_task_class class = {"test", never, nothing_to_cancel,
+                                                 waits_for_rank_2};
+    struct rig rig;
+    enum shoal_status status = SHOAL_IN_PROGRESS;
+    rig_open(&rig, 64);
+    struct comm_task task = {.class = &class,
+                             .group = rig.group->of[0],
+                             .call = {.kind = COLL_BARRIER},
+                             .signature = {.kind = COLL_BARRIER},
+                             .sequence = 1,
+                             .deadline_ns = rig.engines->now_ns + TIMEOUT_MS * BASE_NS_PER_MS,
+                             .done = note_end,
+                             .owner = &status};
+    comm_engine_start_task(rig.engines->engine[0], &task);
+    let_time_pass(rig.engines);
+    assert_int_equal(status, SHOAL_ERR_TIMEOUT);
+    assert_int_equal(comm_group_health(rig.group->of[0]), SHOAL_ERR_TIMEOUT);
+    if (!has(base_error_text(), "rank 2 (host cod) is late"))
+        fail_msg("%s", base_error_text());
+    rig_close(&rig);
+}
+
 static void test_killed(void **state)
 {
     (void)state;
@@ -551,6 +600,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_not_called),
         TEST(test_stopped),
+        TEST(test_tasks_of_their_own),
         TEST(test_killed),
         TEST(test_abort),
         TEST(test_slots_come_back),

@@ -339,8 +339,8 @@ void engine_task_begin(struct comm_engine *engine, struct comm_task *task)
     if (task->call.kind >= COLL_SEND)
         return;
     group->started = task->sequence;
-    group->history[task->sequence % COMM_HISTORY] = task->signature;
-    group->history_plans[task->sequence % COMM_HISTORY] = task->plan_hash;
+    group->history[task->sequence % COMM_HISTORY] =
+        (struct comm_called){task->sequence, task->signature, task->plan_hash};
 }
 
 enum shoal_status engine_not_started(struct comm_group *group, const struct comm_call *call,

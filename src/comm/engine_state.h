@@ -128,6 +128,20 @@ static inline struct comm_signature engine_signature(const struct wire *wire)
     return signature;
 }
 
+/* What this rank called as the collective of that number; NULL: nothing yet, or long ago, or one
+ * that did not need the engine. */
+static inline const struct comm_called *engine_called(const struct comm_group *group,
+                                                      uint64_t sequence)
+{
+    const struct comm_called *called = &group->history[sequence % COMM_HISTORY];
+    return called->sequence == sequence ? called : NULL;
+}
+static inline bool engine_agrees(const struct comm_called *called, const struct wire *wire)
+{
+    struct comm_signature theirs = engine_signature(wire);
+    return comm_signature_equal(&called->signature, &theirs) && called->plan_hash == wire->plan;
+}
+
 /* An operation whose number is taken could not start, so the group can't go on: breaks it. */
 enum shoal_status engine_not_started(struct comm_group *group, const struct comm_call *call,
                                      uint64_t sequence, enum shoal_status status);

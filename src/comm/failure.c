@@ -118,6 +118,8 @@ static void ask_members(struct comm_engine *engine, struct comm_task *task, int6
     struct comm_group *group = task->group;
     bool *whom = NULL;
     task->asked_ns = now_ns;
+    if (task->class->advance)
+        return; /* it looks at the others itself */
     if (BASE_NEW_ARRAY(&whom, group->size, "a question to the members") != SHOAL_OK)
         return; /* the error will name the neighbours only */
     if (task->call.kind >= COLL_SEND)
@@ -140,39 +142,29 @@ static void ask_members(struct comm_engine *engine, struct comm_task *task, int6
     base_free(whom);
 }
 
-/* Whether this rank has started the collective that a member asks for, but another call. */
-static bool differs(const struct comm_group *group, const struct wire *wire)
-{
-    uint64_t sequence = wire->sequence;
-    if (wire->kind >= COLL_SEND || sequence > group->started ||
-        group->started - sequence >= COMM_HISTORY)
-        return false;
-    struct comm_signature theirs = engine_signature(wire);
-    return !comm_signature_equal(&theirs, &group->history[sequence % COMM_HISTORY]) ||
-           wire->plan != group->history_plans[sequence % COMM_HISTORY];
-}
-
-static bool has_ended(const struct comm_group *group, uint64_t sequence)
+static bool is_active(const struct comm_group *group, uint64_t sequence)
 {
     for (struct comm_task *task = group->first_task; task; task = task->next)
         if (task->call.kind < COLL_SEND && task->sequence == sequence)
-            return false;
-    return sequence <= group->started;
+            return true;
+    return false;
 }
 
 void failure_asked(struct comm_engine *engine, struct comm_group *group, int peer,
                    const struct wire *wire)
 {
-    if (group && differs(group, wire)) {
+    const struct comm_called *mine = NULL;
+    if (group && wire->kind < COLL_SEND)
+        mine = engine_called(group, wire->sequence);
+    if (mine && !engine_agrees(mine, wire)) {
         struct comm_signature theirs = engine_signature(wire);
-        engine_mismatch(group, wire->sequence, &group->history[wire->sequence % COMM_HISTORY],
-                        group->rank_of[peer], &theirs);
+        engine_mismatch(group, wire->sequence, &mine->signature, group->rank_of[peer], &theirs);
         return;
     }
     struct wire answer = {.type = WIRE_TELL,
                           .context = wire->context,
                           .sequence = group ? group->started : 0,
-                          .message = group && has_ended(group, wire->sequence),
+                          .message = mine && !is_active(group, wire->sequence),
                           .count = wire->sequence};
     post_control(engine, peer, &answer, NULL, 0);
 }

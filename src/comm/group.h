@@ -31,6 +31,13 @@ struct comm_failure {
     char text[BASE_ERROR_TEXT_BYTES];
 };
 
+/* A collective that was started. */
+struct comm_called {
+    uint64_t sequence; /* 0: none yet */
+    struct comm_signature signature;
+    uint32_t plan_hash;
+};
+
 struct comm_group {
     struct comm_world *world; /* NULL in engine tests */
     struct comm_engine *engine;
@@ -62,8 +69,7 @@ struct comm_group {
     bool announced;   /* members were told that it broke */
     bool *knows_why;  /* [size] this one was told */
     uint64_t started; /* last collective started, and the signatures of the last ones */
-    struct comm_signature history[COMM_HISTORY];
-    uint32_t history_plans[COMM_HISTORY]; /* and the hashes of their plans */
+    struct comm_called history[COMM_HISTORY];
 
     struct comm_plan *plans; /* cache, most recently used first */
     int plan_count;

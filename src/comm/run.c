@@ -410,23 +410,27 @@ static bool is_early(const struct comm_group *group, const struct wire *wire)
     return !group || wire->sequence > group->started;
 }
 
-/* A frame comes for an operation that has ended here, so the group is broken. */
+/* A frame comes for an operation that is not active here any more, or never was. */
 static void break_by_rest(struct comm_group *group, int rank, const struct wire *wire)
 {
-    uint64_t number = wire->sequence % COMM_HISTORY;
+    const struct comm_called *called = engine_called(group, wire->sequence);
     struct comm_signature theirs = engine_signature(wire);
     char what[128], me[160], who[160];
-    if (!comm_signature_equal(&theirs, &group->history[number]) ||
-        wire->plan != group->history_plans[number])
-        engine_mismatch(group, wire->sequence, &group->history[number], rank, &theirs);
+    comm_signature_text(&theirs, what, sizeof(what));
+    comm_rank_text(group, group->rank, me, sizeof(me));
+    comm_rank_text(group, rank, who, sizeof(who));
+    if (!called)
+        comm_group_break(group, SHOAL_ERR_MISMATCH,
+                         "operation #%llu on group '%s' differs: %s called %s, but %s called "
+                         "something else",
+                         (unsigned long long)wire->sequence, group->name, who, what, me);
+    else if (!engine_agrees(called, wire))
+        engine_mismatch(group, wire->sequence, &called->signature, rank, &theirs);
     else
         comm_group_break(group, SHOAL_ERR_MISMATCH,
                          "%s #%llu on group '%s': %s exchanges more with %s than that one expects: "
                          "their counts disagree",
-                         comm_signature_text(&theirs, what, sizeof(what)),
-                         (unsigned long long)wire->sequence, group->name,
-                         comm_rank_text(group, rank, who, sizeof(who)),
-                         comm_rank_text(group, group->rank, me, sizeof(me)));
+                         what, (unsigned long long)wire->sequence, group->name, who, me);
 }
 
 /* The active run that a frame belongs to; NULL, and the group broken, if there is none. */
