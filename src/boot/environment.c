@@ -110,6 +110,8 @@ enum shoal_status boot_identity_make_card(struct boot_identity *identity,
     TRY(boot_store_serve(NULL, 0, identity->secret, &identity->server));
     enum shoal_status status = boot_address_list_local(boot_store_port(identity->server),
                                                        identity->store, sizeof(identity->store));
+    if (status == SHOAL_OK)
+        status = boot_store_keep(identity->server, identity->store);
     if (status != SHOAL_OK) {
         boot_store_stop(identity->server, 0);
         identity->server = NULL;

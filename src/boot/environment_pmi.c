@@ -36,6 +36,7 @@
 #define NAME_BYTES  256
 #define FINALIZE_MS 1000
 #define ANSWER_MS   10000 /* of everything but the barrier */
+#define CARD_KEY    "shoal-card"
 
 struct pmi {
     int fd;         /* -1: not open */
@@ -43,8 +44,9 @@ struct pmi {
     pid_t owner;    /* who opened it: a forked child must not speak on it */
     dev_t device;   /* of the socket, to know it again at exit */
     ino_t inode;
-    int rank, size;     /* by PMI_PORT the launcher tells them here */
-    int exchange_count; /* every exchange has a key of its own */
+    int rank, size; /* by PMI_PORT the launcher tells them here */
+    bool is_known;  /* the exchange was made: this was its result */
+    struct boot_identity known;
     char space[NAME_BYTES];
     char buffer[LINE_BYTES]; /* read, but no whole line yet */
     size_t buffered;
@@ -286,12 +288,11 @@ static int64_t sooner(int64_t deadline_ns)
 
 static enum shoal_status exchange(int64_t deadline_ns, struct boot_identity *identity)
 {
-    char line[LINE_BYTES], card[BOOT_CARD_BYTES], key[32];
-    snprintf(key, sizeof(key), "shoal-card-%d", pmi.exchange_count++);
+    char line[LINE_BYTES], card[BOOT_CARD_BYTES];
     if (identity->rank == 0) {
         TRY(boot_identity_make_card(identity, card));
         TRY(ask(sooner(deadline_ns), "put_result", line, "cmd=put kvsname=%s key=%s value=%s\n",
-                pmi.space, key, card));
+                pmi.space, CARD_KEY, card));
     }
     enum shoal_status status = ask(deadline_ns, "barrier_out", line, "cmd=barrier_in\n");
     if (status == SHOAL_ERR_TIMEOUT)
@@ -301,7 +302,7 @@ static enum shoal_status exchange(int64_t deadline_ns, struct boot_identity *ide
     if (identity->rank == 0)
         return SHOAL_OK;
     TRY(ask(sooner(deadline_ns), "get_result", line, "cmd=get kvsname=%s key=%s\n", pmi.space,
-            key));
+            CARD_KEY));
     if (!line_value(line, "value", card, sizeof(card)))
         return pmi_broken(SHOAL_ERR_FORMAT, "it does not have rank 0's card");
     return boot_identity_take_card(identity, card);
@@ -311,16 +312,22 @@ static enum shoal_status use_connection(int64_t deadline_ns, struct boot_identit
 {
     if (pmi.is_broken)
         return base_error(SHOAL_ERR_STATE, "the launcher's PMI connection broke earlier");
-    if (pmi.fd >= 0 && pmi.owner != getpid())
+    if (pmi.owner != 0 && pmi.owner != getpid())
         return base_error(SHOAL_ERR_STATE,
                           "a forked child cannot use the launcher's PMI connection");
+    if (pmi.is_known) {
+        *identity = pmi.known;
+        return SHOAL_OK;
+    }
     if (pmi.fd < 0)
         TRY(open_connection(sooner(deadline_ns)));
     identity->rank = pmi.rank;
     identity->size = pmi.size;
-    if (identity->size == 1)
-        return SHOAL_OK;
-    return exchange(deadline_ns, identity);
+    if (identity->size > 1)
+        TRY(exchange(deadline_ns, identity));
+    pmi.known = *identity;
+    pmi.is_known = true;
+    return SHOAL_OK;
 }
 
 /* ---- the reader ------------------------------------------------------------------------------ */

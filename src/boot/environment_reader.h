@@ -44,8 +44,9 @@ enum shoal_status boot_identity_place(struct boot_identity *identity, const char
  * boot_identity_place with host NULL fills in. */
 bool boot_identity_is_placed(void);
 
-/* For launchers that carry a text from rank 0 to all: rank 0 serves a store at a free port and
- * makes the text (addresses and a random secret); the others read it. */
+/* For launchers that carry a text from rank 0 to all: rank 0 serves a store at a free port until
+ * the process ends, and makes the text (addresses and a random secret); the others read it. Once
+ * per process: later groups meet at the same store. */
 #define BOOT_CARD_BYTES 640
 enum shoal_status boot_identity_make_card(struct boot_identity *identity,
                                           char card[BOOT_CARD_BYTES]);

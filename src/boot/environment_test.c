@@ -466,9 +466,10 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(slurms_lists_are_read, set_up),
         cmocka_unit_test_setup(srun_is_read_by_its_variables, set_up),
         cmocka_unit_test_setup(open_mpi_without_pmix_is_read_on_one_host, set_up),
-        cmocka_unit_test_setup(cards_carry_address_and_secret, set_up),
         cmocka_unit_test_setup(a_launcher_that_misbehaves_is_told, set_up),
         cmocka_unit_test_setup(a_closed_pmi_descriptor_is_told, set_up),
+        /* Last, because its servers stay, and others fork. */
+        cmocka_unit_test_setup(cards_carry_address_and_secret, set_up),
     };
     return cmocka_run_group_tests_name("boot environment", tests, NULL, NULL);
 }

@@ -30,6 +30,7 @@
 #include "base/status.h"
 
 #define LIBRARY_NAME "libpmix.so.2"
+#define CARD_KEY     "shoal.card"
 #define PATH_BYTES   1024
 
 /* The functions that are used, with the types that the headers declare. */
@@ -58,8 +59,8 @@ static struct pmix_answer answer = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static pthread_mutex_t pmix_lock = PTHREAD_MUTEX_INITIALIZER;
 static pmix_proc_t self;
 static pid_t owner; /* 0: not initialized */
-static bool is_broken, is_searched;
-static int exchange_count;
+static bool is_broken, is_searched, is_known;
+static struct boot_identity known; /* the exchange's result */
 
 /* ---- the library ----------------------------------------------------------------------------- */
 
@@ -240,7 +241,7 @@ static enum shoal_status answer_wait(pmix_status_t result, int64_t deadline_ns, 
 
 /* ---- the exchange ---------------------------------------------------------------------------- */
 
-static enum shoal_status put_card(struct boot_identity *identity, const char *key)
+static enum shoal_status put_card(struct boot_identity *identity)
 {
     char card[BOOT_CARD_BYTES];
     TRY(boot_identity_make_card(identity, card));
@@ -248,16 +249,14 @@ static enum shoal_status put_card(struct boot_identity *identity, const char *ke
     memset(&value, 0, sizeof(value));
     value.type = PMIX_STRING;
     value.data.string = card;
-    pmix_status_t result = library.put(PMIX_GLOBAL, key, &value);
+    pmix_status_t result = library.put(PMIX_GLOBAL, CARD_KEY, &value);
     return result == PMIX_SUCCESS ? SHOAL_OK : pmix_error(result, "put rank 0's card");
 }
 
 static enum shoal_status exchange(int64_t deadline_ns, struct boot_identity *identity)
 {
-    char key[32];
-    snprintf(key, sizeof(key), "shoal.card.%d", exchange_count++);
     if (identity->rank == 0)
-        TRY(put_card(identity, key));
+        TRY(put_card(identity));
     pmix_status_t result = library.commit();
     if (result != PMIX_SUCCESS)
         return pmix_error(result, "commit");
@@ -270,14 +269,13 @@ static enum shoal_status exchange(int64_t deadline_ns, struct boot_identity *ide
         return SHOAL_OK;
     who.rank = 0;
     answer_begin();
-    TRY(answer_wait(library.get_later(&who, key, NULL, 0, on_value, NULL), deadline_ns,
+    TRY(answer_wait(library.get_later(&who, CARD_KEY, NULL, 0, on_value, NULL), deadline_ns,
                     "bring rank 0's card"));
     return boot_identity_take_card(identity, answer.text);
 }
 
-static enum shoal_status read_locked(int64_t deadline_ns, struct boot_identity *identity)
+static enum shoal_status ask_launcher(int64_t deadline_ns, struct boot_identity *identity)
 {
-    TRY(initialize());
     identity->rank = (int)self.rank;
     TRY(get_number(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &identity->size));
     TRY(get_number(self.rank, PMIX_LOCAL_RANK, &identity->local_rank));
@@ -289,6 +287,19 @@ static enum shoal_status read_locked(int64_t deadline_ns, struct boot_identity *
     if (boot_identity_is_placed())
         return boot_identity_place(identity, NULL, 0, NULL);
     return exchange(deadline_ns, identity);
+}
+
+static enum shoal_status read_locked(int64_t deadline_ns, struct boot_identity *identity)
+{
+    TRY(initialize());
+    if (is_known) {
+        *identity = known;
+        return SHOAL_OK;
+    }
+    TRY(ask_launcher(deadline_ns, identity));
+    known = *identity;
+    is_known = true;
+    return SHOAL_OK;
 }
 
 static enum shoal_status read_identity(int64_t deadline_ns, struct boot_identity *identity)

@@ -30,6 +30,8 @@ enum shoal_status boot_store_serve(const char *host, int port, const unsigned ch
  * a time. */
 enum shoal_status boot_store_serve_address(const char *address, const unsigned char *secret,
                                            struct boot_store_server **out);
+/* The same for a server that runs already, under the address that clients are told. */
+enum shoal_status boot_store_keep(struct boot_store_server *server, const char *address);
 int boot_store_port(const struct boot_store_server *server);
 /* Stops the thread and frees. With linger_ms > 0 waits so long for clients to close first. */
 void boot_store_stop(struct boot_store_server *server, int64_t linger_ms);

@@ -717,6 +717,11 @@ void boot_store_stop(struct boot_store_server *server, int64_t linger_ms)
         stop(server, linger_ms);
 }
 
+enum shoal_status boot_store_keep(struct boot_store_server *server, const char *address)
+{
+    return base_strdup(address, "the store's address", &server->listed.lasting_address);
+}
+
 enum shoal_status boot_store_serve_address(const char *address, const unsigned char *secret,
                                            struct boot_store_server **out)
 {
@@ -731,8 +736,7 @@ enum shoal_status boot_store_serve_address(const char *address, const unsigned c
     if (server == NULL) {
         TRY(boot_store_serve(boot_address_host_is_loopback(host) ? host : NULL, port, secret,
                              &server));
-        enum shoal_status status =
-            base_strdup(address, "the store's address", &server->listed.lasting_address);
+        enum shoal_status status = boot_store_keep(server, address);
         if (status != SHOAL_OK) {
             stop(server, 0);
             return status;
