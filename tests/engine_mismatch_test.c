@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mismatch_test.c: one rank calls something else than the others: another kind, dtype, op, root or
- * count, another algorithm or segment, more or fewer operations. Whoever is not done yet ends with
- * an error that names both sides; nobody hangs, and nobody's buffer is touched afterwards.
+ * engine_mismatch_test.c: one rank calls something else than the others: another kind, dtype, op,
+ * root or count, another algorithm or segment, more or fewer operations. Whoever is not done yet
+ * ends with an error that names both sides; nobody hangs, and nobody's buffer is touched
+ * afterwards.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * failures_test.c: ranks that are killed, stopped, late or gone, groups that break, and allocations
- * that fail: whoever is concerned ends with an error that says who and why, and what is left of it
- * disturbs no other group.
+ * engine_failures_test.c: ranks that are killed, stopped, late or gone, groups that break, and
+ * allocations that fail: whoever is concerned ends with an error that says who and why, and what is
+ * left of it disturbs no other group.
  */
 #include <setjmp.h>
 #include <stdarg.h>
