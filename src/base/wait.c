@@ -145,6 +145,22 @@ static bool wait_asleep(struct base_bell *bell, bool (*ready)(void *user), void 
     return done;
 }
 
+int base_core(void)
+{
+    return sched_getcpu();
+}
+
+void base_leave_core(void)
+{
+    cpu_set_t all, others;
+    if (sched_getaffinity(0, sizeof(all), &all) != 0)
+        return; /* more cores than the set holds: the kernel's choice stands */
+    others = all;
+    CPU_CLR((size_t)sched_getcpu(), &others);
+    if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof(others), &others) == 0)
+        sched_setaffinity(0, sizeof(all), &all);
+}
+
 bool base_wait(struct base_bell *bell, const struct base_wait_policy *policy,
                bool (*ready)(void *user), void *user, int64_t deadline_ns)
 {

@@ -44,6 +44,12 @@ struct base_wait_policy base_wait_policy_make(int ranks_on_host);
 bool base_wait(struct base_bell *bell, const struct base_wait_policy *policy,
                bool (*ready)(void *user), void *user, int64_t deadline_ns);
 
+/* The core that this thread is on. */
+int base_core(void);
+/* Moves this thread to another core of its affinity mask, if it has one; the mask stays what it
+ * was. */
+void base_leave_core(void);
+
 static inline void base_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

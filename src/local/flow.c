@@ -353,6 +353,26 @@ static bool look_long(struct local_op *op)
     return false;
 }
 
+#define LEAVE_CORE_EVERY_NS (5 * BASE_NS_PER_MS)
+
+/* Ranks that wait for each other sleep and wake by turns, and then the scheduler takes one core to
+ * be enough for both. The higher of two that find themselves on one core leaves it. */
+static void part_cores(struct local_op *op)
+{
+    struct local_group *local = op->local;
+    int peer = op->waits_for, core = base_core() + 1;
+    atomic_store_explicit(&local->own->core, core, memory_order_relaxed);
+    if (local->group->world->policy.spin_ns < SPIN_ALONE_NS || peer >= local->group->rank ||
+        !local->slots[peer] ||
+        atomic_load_explicit(&local->slots[peer]->core, memory_order_relaxed) != core)
+        return;
+    int64_t now_ns = base_now_ns();
+    if (now_ns - local->left_core_ns < LEAVE_CORE_EVERY_NS)
+        return;
+    local->left_core_ns = now_ns;
+    base_leave_core();
+}
+
 /* Waits for the current move; breaks the group when the deadline, which is made at the first wait,
  * passes. */
 static void wait_for_peers(struct local_op *op, int64_t *deadline_ns)
@@ -360,6 +380,7 @@ static void wait_for_peers(struct local_op *op, int64_t *deadline_ns)
     struct comm_group *group = op->local->group;
     if (look_long(op))
         return;
+    part_cores(op);
     if (*deadline_ns == 0)
         *deadline_ns = base_deadline_ns(atomic_load(&group->timeout_ms));
     int64_t slice_ns = base_deadline_ns(op->move == MOVE_PUT ? PUT_SLICE_MS : WAIT_SLICE_MS);

@@ -51,6 +51,7 @@ struct local_slot {
     struct local_stamp stamps[LOCAL_SLOTS];
     _Alignas(64) atomic_ullong reduced;
     _Alignas(64) atomic_ullong taken;
+    atomic_int core; /* plus 1; where the owner last waited long; 0: nowhere yet */
     _Alignas(64) atomic_int failure_state; /* 0 none, 1 being written, 2 there */
     int32_t failure_status;
     char failure_text[BASE_ERROR_TEXT_BYTES];
@@ -72,6 +73,7 @@ struct local_group {
     size_t symmetric_bytes; /* up to here every rank sums everything itself */
     uint64_t next_block;    /* number of the next operation's first block */
     int looks;              /* without a pause, at the next wait: fewer after vain ones */
+    int64_t left_core_ns;   /* when this rank last left a core that it shared with a peer */
     uint64_t known_taken;   /* all peers have taken at least so many */
     uint64_t unseen;        /* first operation not compared with all peers' calls; 0: none */
 };
