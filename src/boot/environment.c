@@ -23,6 +23,7 @@
 #include "boot/store.h"
 #include "net/proof.h"
 
+#define PLACE_PORTS   4 /* tried one after the other, when the first is in use */
 #define PORT_FIRST    10000
 #define PORT_COUNT    20000
 #define SECRET_DIGITS (2 * NET_SECRET_BYTES)
@@ -72,25 +73,56 @@ bool boot_identity_is_placed(void)
     return base_option_text(OPTION_STORE) != NULL;
 }
 
+/* The addresses at host:port and the next ports, of which rank 0 takes the first that is free. */
+static enum shoal_status list_ports(struct boot_identity *identity, const char *host, int port)
+{
+    bool is_number = strchr(host, ':') != NULL;
+    size_t used = 0;
+    for (int i = 0; i < PLACE_PORTS; i++) {
+        int bytes = snprintf(identity->store + used, sizeof(identity->store) - used,
+                             is_number ? "%s[%s]:%d" : "%s%s:%d", i > 0 ? "," : "", host,
+                             port + PLACE_PORTS > 65536 ? port - i : port + i);
+        if (used + (size_t)bytes >= sizeof(identity->store)) {
+            identity->store[used] = '\0';
+            break;
+        }
+        used += (size_t)bytes;
+    }
+    if (used == 0)
+        return base_error(SHOAL_ERR_OPTION, "the name of rank 0's host is too long: \"%.60s…\"",
+                          host);
+    return SHOAL_OK;
+}
+
+/* The user's own address, which may be several as well. */
+static enum shoal_status check_given(const char *addresses)
+{
+    for (const char *at = addresses;; at++) {
+        char one[BOOT_ADDRESS_HOST_BYTES + 16], host[BOOT_ADDRESS_HOST_BYTES];
+        int port;
+        size_t bytes = strcspn(at, ",");
+        snprintf(one, sizeof(one), "%.*s", (int)bytes, at);
+        if (boot_address_split(one, host, &port) != SHOAL_OK)
+            return base_error_context(SHOAL_ERR_OPTION, "SHOAL_STORE");
+        at += bytes;
+        if (*at == '\0')
+            return SHOAL_OK;
+    }
+}
+
 enum shoal_status boot_identity_place(struct boot_identity *identity, const char *host, int port,
                                       const char *weak_secret)
 {
     const char *given = base_option_text(OPTION_STORE), *secret = base_option_text(OPTION_SECRET);
-    bool is_number = host != NULL && strchr(host, ':') != NULL;
-    if (given != NULL)
+    if (given != NULL) {
+        TRY(check_given(given));
         snprintf(identity->store, sizeof(identity->store), "%s", given);
-    else
-        snprintf(identity->store, sizeof(identity->store), is_number ? "[%s]:%d" : "%s:%d", host,
-                 port);
-    char checked_host[BOOT_ADDRESS_HOST_BYTES];
-    int checked_port;
-    if (boot_address_split(identity->store, checked_host, &checked_port) != SHOAL_OK)
-        return base_error_context(SHOAL_ERR_OPTION, "%s",
-                                  given != NULL ? "SHOAL_STORE" : "the store's address");
-    net_secret_from_text(secret != NULL        ? secret
-                         : weak_secret != NULL ? weak_secret
-                                               : identity->store,
-                         identity->secret);
+    } else {
+        TRY(list_ports(identity, host, port));
+    }
+    if (secret == NULL)
+        secret = weak_secret != NULL ? weak_secret : identity->store;
+    net_secret_from_text(secret, identity->secret);
     identity->serve_here = identity->rank == 0;
     return SHOAL_OK;
 }
@@ -191,7 +223,7 @@ static bool torchrun_applies(void)
     return (rank && size) || ((rank || size) && boot_variable("MASTER_ADDR") != NULL);
 }
 
-/* MASTER_PORT belongs to the framework's own store, so ours is on the next one. */
+/* MASTER_PORT belongs to the framework's own store, so ours is on the next one that is free. */
 static enum shoal_status torchrun_read(int64_t deadline_ns, struct boot_identity *identity)
 {
     (void)deadline_ns;

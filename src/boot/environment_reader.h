@@ -35,9 +35,9 @@ enum shoal_status boot_variable_int(const char *name, int minimum, int maximum, 
 /* As that, but -1 if it is unset. */
 enum shoal_status boot_variable_int_optional(const char *name, int minimum, int maximum, int *out);
 
-/* The store is at host:port, served by rank 0. SHOAL_STORE wins over both, and SHOAL_SECRET over
- * `weak_secret`, which all ranks derive from what the launcher told each of them: it keeps jobs
- * apart but is no protection. */
+/* The store is at host:port, or one of the next ports, served by rank 0. SHOAL_STORE wins over
+ * both, and SHOAL_SECRET over `weak_secret`, which all ranks derive from what the launcher told
+ * each of them: it keeps jobs apart but is no protection. */
 enum shoal_status boot_identity_place(struct boot_identity *identity, const char *host, int port,
                                       const char *weak_secret);
 /* True if the user says by SHOAL_STORE where to meet, so that no exchange is needed; then

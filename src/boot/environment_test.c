@@ -215,7 +215,8 @@ static void torchrun_is_read(void **state)
     assert_int_equal(identity.rank, 1);
     assert_int_equal(identity.size, 2);
     assert_int_equal(identity.local_rank, 1);
-    assert_string_equal(identity.store, "localhost:29501");
+    assert_string_equal(identity.store,
+                        "localhost:29501,localhost:29502,localhost:29503,localhost:29504");
     assert_false(identity.serve_here);
     set("RANK", "0");
     struct boot_identity zero = read_right();
@@ -228,9 +229,13 @@ static void torchrun_is_read(void **state)
     assert_string_equal(read_right().store, "somewhere:5");
     unsetenv("SHOAL_STORE");
     set("MASTER_ADDR", "2001:db8::1");
-    assert_string_equal(read_right().store, "[2001:db8::1]:29501");
+    assert_non_null(strstr(read_right().store, "[2001:db8::1]:29501,[2001:db8::1]:29502"));
     set("MASTER_PORT", "65535");
-    assert_string_equal(read_right().store, "[2001:db8::1]:65534");
+    assert_non_null(strstr(read_right().store, "[2001:db8::1]:65534,[2001:db8::1]:65533"));
+    set("SHOAL_STORE", "a:1,b:2");
+    assert_string_equal(read_right().store, "a:1,b:2");
+    set("SHOAL_STORE", "a:1,b");
+    read_wrong("SHOAL_STORE");
 }
 
 static void what_is_missing_or_wrong_in_torchruns_is_named(void **state)

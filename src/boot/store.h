@@ -23,12 +23,13 @@ struct boot_store_server;
  * SHOAL_ERR_SYSTEM names the address when it is in use. */
 enum shoal_status boot_store_serve(const char *host, int port, const unsigned char *secret,
                                    struct boot_store_server **out);
-/* Serves at the address that clients are told: on loopback where its host means this machine alone,
- * else on all addresses (the name may belong to a router or a container's host). Lasts until the
+/* Serves at the address that clients are told, or the first of several separated by commas whose
+ * port is free: on loopback where its host means this machine alone, else on all addresses (the
+ * name may belong to a router or a container's host). Lasts until the
  * process ends, boot_store_stop does nothing to it, and a second call gives the same server: a rank
  * that is ahead may come for its next group while this one is still ending the last. One thread at
  * a time. */
-enum shoal_status boot_store_serve_address(const char *address, const unsigned char *secret,
+enum shoal_status boot_store_serve_address(const char *addresses, const unsigned char *secret,
                                            struct boot_store_server **out);
 /* The same for a server that runs already, under the address that clients are told. */
 enum shoal_status boot_store_keep(struct boot_store_server *server, const char *address);

@@ -722,21 +722,41 @@ enum shoal_status boot_store_keep(struct boot_store_server *server, const char *
     return base_strdup(address, "the store's address", &server->listed.lasting_address);
 }
 
-enum shoal_status boot_store_serve_address(const char *address, const unsigned char *secret,
+/* Serves at the first of the addresses whose port is free; the first one's error if none is. */
+static enum shoal_status serve_first(const char *addresses, const unsigned char *secret,
+                                     struct boot_store_server **out)
+{
+    enum shoal_status status = SHOAL_OK;
+    char first_error[BASE_ERROR_TEXT_BYTES] = "";
+    for (const char *at = addresses;; at++) {
+        char one[BOOT_ADDRESS_HOST_BYTES + 16], host[BOOT_ADDRESS_HOST_BYTES];
+        int port;
+        size_t bytes = strcspn(at, ",");
+        snprintf(one, sizeof(one), "%.*s", (int)bytes, at);
+        TRY(boot_address_split(one, host, &port));
+        status =
+            boot_store_serve(boot_address_host_is_loopback(host) ? host : NULL, port, secret, out);
+        if (first_error[0] == '\0')
+            snprintf(first_error, sizeof(first_error), "%s", base_error_text());
+        at += bytes;
+        if (status != SHOAL_ERR_SYSTEM || *at == '\0')
+            break;
+    }
+    return status == SHOAL_OK ? status : base_error(status, "%s", first_error);
+}
+
+enum shoal_status boot_store_serve_address(const char *addresses, const unsigned char *secret,
                                            struct boot_store_server **out)
 {
-    char host[BOOT_ADDRESS_HOST_BYTES];
-    int port;
-    TRY(boot_address_split(address, host, &port));
-    struct boot_store_server *server = (struct boot_store_server *)store_process_find(address);
+    /* The list's place is the first member. */
+    struct boot_store_server *server = (struct boot_store_server *)store_process_find(addresses);
     if (server != NULL && memcmp(server->secret, secret, NET_SECRET_BYTES) != 0) {
         stop(server, 0); /* of another job of this process */
         server = NULL;
     }
     if (server == NULL) {
-        TRY(boot_store_serve(boot_address_host_is_loopback(host) ? host : NULL, port, secret,
-                             &server));
-        enum shoal_status status = boot_store_keep(server, address);
+        TRY(serve_first(addresses, secret, &server));
+        enum shoal_status status = boot_store_keep(server, addresses);
         if (status != SHOAL_OK) {
             stop(server, 0);
             return status;

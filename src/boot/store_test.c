@@ -426,6 +426,28 @@ static void a_server_at_an_address_lasts(void **state)
     boot_store_close(late);
 }
 
+static void the_first_free_port_is_taken(void **state)
+{
+    (void)state;
+    struct place taken = serve(), free_one = serve();
+    boot_store_stop(free_one.server, 0);
+    char list[160];
+    snprintf(list, sizeof(list), "%s,%s", taken.address, free_one.address);
+    struct boot_store_server *server;
+    unsigned char other[NET_SECRET_BYTES];
+    net_secret_from_text("of another job", other);
+    assert_int_equal(boot_store_serve_address(list, other, &server), SHOAL_OK);
+    assert_int_equal(boot_store_port(server), atoi(strchr(free_one.address, ':') + 1));
+    /* Clients meet the other job's server first, and pass on. */
+    struct boot_store *store;
+    assert_int_equal(boot_store_connect(list, other, base_deadline_ns(20000), &store), SHOAL_OK);
+    boot_store_close(store);
+    snprintf(list, sizeof(list), "%s,%s", taken.address, taken.address);
+    assert_int_equal(boot_store_serve_address(list, other, &server), SHOAL_ERR_SYSTEM);
+    assert_text_has(taken.address);
+    boot_store_stop(taken.server, 0);
+}
+
 /* A child that the server's process forked lives on: the port is free all the same. */
 static void a_forked_child_does_not_hold_the_port(void **state)
 {
@@ -645,6 +667,7 @@ int main(void)
         /* Last, because they fork while a server's thread runs, or leave one behind. */
         cmocka_unit_test(a_forked_child_does_not_hold_the_port),
         cmocka_unit_test(a_server_at_an_address_lasts),
+        cmocka_unit_test(the_first_free_port_is_taken),
     };
     return cmocka_run_group_tests_name("boot store", tests, set_up, NULL);
 }
