@@ -297,6 +297,7 @@ static void free_endpoint(struct net_tcp *ep)
 {
     int fds[] = {ep->listen_fd, ep->wake_fd, ep->timer_fd, ep->epoll_fd};
 
+    net_tcp_note_closed(ep);
     for (int i = 0; i < NET_TCP_INCOMING_MAX; i++) {
         if (ep->incoming[i].step != NET_TCP_FREE)
             close(ep->incoming[i].fd);
@@ -355,6 +356,7 @@ static enum shoal_status open_endpoint(const struct net_endpoint_options *option
         free_endpoint(ep);
         return status;
     }
+    net_tcp_note_open(ep);
     *out = (struct net_endpoint *)ep;
     return SHOAL_OK;
 }

@@ -6,6 +6,7 @@
  *   tcp_greet.c    connections under proof: those that come in, those that go out
  *   tcp_link.c     links that stand: sending, receiving, ending
  *   tcp_address.c  where a rank can be reached and in which order to try
+ *   tcp_fork.c     what a forked child must not keep open
  *
  * States of a link, and who moves it:
  *   IDLE -> OPENING      net_tcp_start_opening: the first send
@@ -134,6 +135,7 @@ struct net_tcp_link {
 
 struct net_tcp {
     const struct net_transport *transport;
+    struct net_tcp *next_open; /* tcp_fork.c's */
     struct net_events events;
     struct net_endpoint_options options;
     int epoll_fd, listen_fd, wake_fd, timer_fd;
@@ -159,6 +161,12 @@ void net_tcp_watch(struct net_tcp *ep, int fd, enum net_tcp_kind kind, int numbe
 /* The timer fires at at_ns or before. */
 void net_tcp_timer_at(struct net_tcp *ep, int64_t at_ns);
 void net_tcp_accept_again(struct net_tcp *ep);
+
+/* ---- tcp_fork.c ---- */
+/* From here on its sockets are closed in forked children. */
+void net_tcp_note_open(struct net_tcp *ep);
+/* Before they are closed. It may never have been noted. */
+void net_tcp_note_closed(const struct net_tcp *ep);
 
 /* ---- tcp_greet.c ---- */
 void net_tcp_accept(struct net_tcp *ep);
