@@ -197,7 +197,8 @@ SHOAL_API enum shoal_status shoal_group_split(shoal_group_t group, int color, in
 SHOAL_API enum shoal_status shoal_group_subset(shoal_group_t group, const int *ranks, int count,
                                                const char *name, shoal_group_t *out);
 
-/* Leaves. Ends pending requests with SHOAL_ERR_ABORTED. Does not wait for the other ranks, but for
+/* Leaves. Ends pending requests with SHOAL_ERR_ABORTED; they are still waited for, now or later, to
+ * be freed. Does not wait for the other ranks, but for
  * data that is on its way to them, a few seconds at most. NULL is allowed. Sub-groups go before
  * their parent, else SHOAL_ERR_STATE. */
 SHOAL_API enum shoal_status shoal_group_free(shoal_group_t group);

@@ -32,6 +32,36 @@ enum shoal_status shoal_unique_id_create(struct shoal_unique_id *out)
     return api_end(NULL, comm_unique_id_create(out));
 }
 
+/* ---- groups that the caller has
+ * ------------------------------------------------------------------------------------------------
+ */
+
+static struct comm_group *known;
+static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void hand_out(struct comm_group *group, shoal_group_t *out)
+{
+    pthread_mutex_lock(&known_lock);
+    group->next_known = known;
+    known = group;
+    pthread_mutex_unlock(&known_lock);
+    *out = (shoal_group_t)group;
+}
+
+/* False if the caller does not have it (any more). */
+static bool take_back(const struct comm_group *group)
+{
+    pthread_mutex_lock(&known_lock);
+    struct comm_group **at = &known;
+    while (*at && *at != group)
+        at = &(*at)->next_known;
+    bool found = *at != NULL;
+    if (found)
+        *at = group->next_known;
+    pthread_mutex_unlock(&known_lock);
+    return found;
+}
+
 /* ---- create
  * ------------------------------------------------------------------------------------------------
  */
@@ -80,7 +110,7 @@ static enum shoal_status create(const struct shoal_group_options *options, shoal
         comm_group_close(group);
         return status;
     }
-    *out = (shoal_group_t)group;
+    hand_out(group, out);
     return SHOAL_OK;
 }
 
@@ -130,7 +160,7 @@ static enum shoal_status open_and_equip(struct comm_group *parent, const int *me
         comm_group_close(group);
         return status;
     }
-    *out = (shoal_group_t)group;
+    hand_out(group, out);
     return SHOAL_OK;
 }
 
@@ -202,7 +232,7 @@ static enum shoal_status subset(struct comm_group *parent, const int *ranks, int
         comm_group_close(group);
         return status;
     }
-    *out = (shoal_group_t)group;
+    hand_out(group, out);
     return SHOAL_OK;
 }
 
@@ -224,8 +254,13 @@ enum shoal_status shoal_group_free(shoal_group_t group)
     if (!group)
         return SHOAL_OK;
     enum shoal_status status = api_check_group(group);
+    if (status == SHOAL_OK && !take_back(api_group(group)))
+        return api_end(NULL, base_error(SHOAL_ERR_ARGUMENT,
+                                        "this group was freed already, or is none of shoal's"));
     if (status == SHOAL_OK)
         status = comm_group_close(api_group(group));
+    if (status == SHOAL_ERR_STATE && !comm_forked())
+        hand_out(api_group(group), &group);
     return api_end(NULL, status);
 }
 

@@ -106,9 +106,16 @@ enum shoal_status comm_plan_for(struct comm_group *group, const struct comm_call
                                                           struct comm_plan **out),
                                 struct comm_plan **out);
 
+enum comm_request_state {
+    REQUEST_PENDING = 0,
+    REQUEST_DONE,
+    REQUEST_LEFT_ALONE, /* done, and nobody of the library touches it any more */
+    REQUEST_IDLE        /* the user has given it back */
+};
+
 struct shoal_request; /* = struct comm_request */
 struct comm_request {
-    atomic_int state; /* 0 pending, 1 done, 2 done and nobody of the library touches it any more */
+    atomic_int state; /* enum comm_request_state */
     enum shoal_status status;
     struct comm_group *group;
     const struct comm_path *path;
@@ -119,6 +126,7 @@ struct comm_request {
     uint64_t *arrays; /* copies of a v form's counts and displacements */
     size_t array_count;
     struct base_bell bell;
+    atomic_bool has_callback;
     atomic_int callback_state; /* 0 none, 1 set, 2 done before it was set */
     void (*callback)(void *user, enum shoal_status status);
     void *callback_user;
@@ -132,7 +140,13 @@ enum shoal_status comm_request_wait(struct comm_request **request, int64_t timeo
 enum shoal_status comm_request_on_done(struct comm_request *request,
                                        void (*callback)(void *user, enum shoal_status status),
                                        void *user);
-void comm_request_free_idle(struct comm_group *group);
+/* The user's handle is one that was finished already. */
+static inline bool comm_request_is_idle(const struct comm_request *request)
+{
+    return atomic_load_explicit(&request->state, memory_order_relaxed) == REQUEST_IDLE;
+}
+/* Frees a closed group, now or when the last request is given back that its user still has. */
+void comm_request_end_group(struct comm_group *group);
 
 /* ---- progress (progress.c)
  * ---------------------------------------------------------------------------- */

@@ -60,7 +60,10 @@ struct comm_group {
     uint64_t send_sequence;             /* of point to point */
     atomic_int pending;                 /* requests not done */
     uint64_t split_number;              /* splits so far */
-    struct comm_request *idle_requests; /* under the door */
+    struct comm_request *idle_requests; /* under the door, as the next two */
+    int requests_out;                   /* not given back by their users */
+    bool closed;                        /* lives on only for those */
+    struct comm_group *next_known;      /* api's */
 
     /* The engine's (under the token). */
     struct comm_group *next_in_engine;

@@ -62,20 +62,22 @@ static enum shoal_status request_take(struct comm_group *group, struct comm_requ
     request->group = group;
     request->arrays = arrays;
     request->array_count = array_count;
+    group->requests_out++;
     *out = request;
     return SHOAL_OK;
 }
 
-static void request_give_back(struct comm_request *request)
+/* Door held. */
+static void request_put(struct comm_request *request)
 {
     struct comm_group *group = request->group;
-    door_take(group);
+    atomic_store_explicit(&request->state, REQUEST_IDLE, memory_order_relaxed);
     request->next = group->idle_requests;
     group->idle_requests = request;
-    door_leave(group);
+    group->requests_out--;
 }
 
-void comm_request_free_idle(struct comm_group *group)
+static void dispose(struct comm_group *group)
 {
     while (group->idle_requests) {
         struct comm_request *request = group->idle_requests;
@@ -83,6 +85,28 @@ void comm_request_free_idle(struct comm_group *group)
         base_free(request->arrays);
         base_free(request);
     }
+    comm_group_dispose(group);
+}
+
+void comm_request_end_group(struct comm_group *group)
+{
+    door_take(group);
+    group->closed = true;
+    bool last = group->requests_out == 0;
+    door_leave(group);
+    if (last)
+        dispose(group);
+}
+
+static void request_give_back(struct comm_request *request)
+{
+    struct comm_group *group = request->group;
+    door_take(group);
+    request_put(request);
+    bool last = group->closed && group->requests_out == 0;
+    door_leave(group);
+    if (last)
+        dispose(group);
 }
 
 /* The caller's arrays of a v form may go when the call returns. */
@@ -121,36 +145,35 @@ void comm_request_done(struct comm_task *task, enum shoal_status status)
     if (has_callback)
         request->callback(request->callback_user, status);
     atomic_fetch_sub_explicit(&group->pending, 1, memory_order_release);
-    atomic_store_explicit(&request->state, 1, memory_order_release);
+    atomic_store_explicit(&request->state, REQUEST_DONE, memory_order_release);
     base_bell_ring(&request->bell);
-    atomic_store_explicit(&request->state, 2, memory_order_release);
+    atomic_store_explicit(&request->state, REQUEST_LEFT_ALONE, memory_order_release);
 }
 
 enum shoal_status comm_request_on_done(struct comm_request *request,
                                        void (*callback)(void *user, enum shoal_status status),
                                        void *user)
 {
+    if (atomic_exchange(&request->has_callback, true))
+        return base_error(SHOAL_ERR_STATE, "a request takes one callback, and this one has it");
     request->callback = callback;
     request->callback_user = user;
     int none = 0;
-    if (atomic_compare_exchange_strong(&request->callback_state, &none, 1))
-        return SHOAL_OK;
-    if (none == 1)
-        return base_error(SHOAL_ERR_STATE, "a request takes one callback, and this one has it");
-    callback(user, request->status);
+    if (!atomic_compare_exchange_strong(&request->callback_state, &none, 1))
+        callback(user, request->status); /* it was done before */
     return SHOAL_OK;
 }
 
 static bool request_is_done(void *user)
 {
     const struct comm_request *request = user;
-    return atomic_load_explicit(&request->state, memory_order_acquire) != 0;
+    return atomic_load_explicit(&request->state, memory_order_acquire) != REQUEST_PENDING;
 }
 
 static enum shoal_status request_result(struct comm_request **handle)
 {
     struct comm_request *request = *handle;
-    while (atomic_load_explicit(&request->state, memory_order_acquire) != 2)
+    while (atomic_load_explicit(&request->state, memory_order_acquire) != REQUEST_LEFT_ALONE)
         sched_yield(); /* the other thread is between its last two stores */
     enum shoal_status status = request->status;
     *handle = NULL;
@@ -170,12 +193,12 @@ enum shoal_status comm_request_test(struct comm_request **request)
 enum shoal_status comm_request_wait(struct comm_request **handle, int64_t timeout_ms)
 {
     struct comm_request *request = *handle;
-    const struct base_wait_policy *policy = &request->group->world->policy;
     int64_t deadline_ns = base_deadline_ns(timeout_ms);
     while (!request_is_done(request)) {
         int64_t slice_ns = base_deadline_ns(WAIT_SLICE_MS);
         bool last = deadline_ns <= slice_ns;
-        base_wait(&request->bell, policy, request_is_done, request, last ? deadline_ns : slice_ns);
+        base_wait(&request->bell, &request->group->world->policy, request_is_done, request,
+                  last ? deadline_ns : slice_ns);
         if (last && !request_is_done(request))
             return base_error(
                 SHOAL_ERR_TIMEOUT, "%s #%llu on group '%s' is not done after %lld ms; it goes on",
@@ -208,8 +231,7 @@ static enum shoal_status enqueue(struct comm_group *group, const struct comm_pat
     request->plan = plan;
     enum shoal_status status = copy_arrays(request, group->size);
     if (status != SHOAL_OK) {
-        request->next = group->idle_requests;
-        group->idle_requests = request;
+        request_put(request);
         return status;
     }
     request->deadline_ns = base_deadline_ns(atomic_load(&group->timeout_ms));
@@ -233,6 +255,8 @@ static enum shoal_status run_here(struct comm_group *group, const struct comm_pa
 {
     uint64_t sequence = next_sequence(group, call);
     enum shoal_status status = path->run(group, call, plan, sequence);
+    if (status != SHOAL_OK) /* its number is used up: the others can't wait for it */
+        comm_group_break(group, status, "%s", base_error_text());
     if (path->uses_engine)
         comm_progress_release(group->world);
     return status;

@@ -144,14 +144,16 @@ static bool length_fits(struct comm_run *run, uint32_t step, uint64_t payload_by
     uint64_t expected = span_bytes(run, &receive->at);
     if (payload_bytes == expected)
         return true;
-    char mine[128];
-    comm_group_break(run->task.group, SHOAL_ERR_MISMATCH,
-                     "%s #%llu on group '%s': rank %d sends %llu bytes where rank %d expects %llu; "
-                     "the ranks' counts disagree",
-                     comm_signature_text(&run->task.signature, mine, sizeof(mine)),
-                     (unsigned long long)run->task.sequence, run->task.group->name, receive->peer,
-                     (unsigned long long)payload_bytes, run->task.group->rank,
-                     (unsigned long long)expected);
+    const struct comm_group *group = run->task.group;
+    char mine[128], me[160], them[160];
+    comm_group_break(
+        run->task.group, SHOAL_ERR_MISMATCH,
+        "%s #%llu on group '%s': %s sends %llu bytes where %s expects %llu; the "
+        "ranks' counts disagree",
+        comm_signature_text(&run->task.signature, mine, sizeof(mine)),
+        (unsigned long long)run->task.sequence, group->name,
+        comm_rank_text(group, receive->peer, them, sizeof(them)), (unsigned long long)payload_bytes,
+        comm_rank_text(group, group->rank, me, sizeof(me)), (unsigned long long)expected);
     return false;
 }
 
@@ -448,11 +450,15 @@ static bool step_for(struct comm_run *run, int rank, const uint32_t *first, cons
                      uint32_t message, uint32_t *step)
 {
     if (first[rank] + message >= first[rank + 1]) {
+        const struct comm_group *group = run->task.group;
+        char mine[128], me[160], them[160];
         comm_group_break(run->task.group, SHOAL_ERR_MISMATCH,
-                         "operation #%llu on group '%s': rank %d exchanges more with rank %d than "
-                         "that one expects (message %u): their counts disagree",
-                         (unsigned long long)run->task.sequence, run->task.group->name, rank,
-                         run->task.group->rank, message);
+                         "%s #%llu on group '%s': %s exchanges more with %s than that one expects "
+                         "(message %u): their counts disagree",
+                         comm_signature_text(&run->task.signature, mine, sizeof(mine)),
+                         (unsigned long long)run->task.sequence, group->name,
+                         comm_rank_text(group, rank, them, sizeof(them)),
+                         comm_rank_text(group, group->rank, me, sizeof(me)), message);
         return false;
     }
     *step = list[first[rank] + message];

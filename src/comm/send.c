@@ -114,12 +114,15 @@ static bool accept(struct comm_send *receive, int source, int tag, enum shoal_dt
     receive->matched = true;
     if (bytes <= call_bytes(call) && dtype == call->dtype)
         return true;
+    char me[160], them[160];
     comm_group_break(group, SHOAL_ERR_MISMATCH,
-                     "receive on group '%s': rank %d sends %llu x %s with tag %d, but rank %d "
-                     "receives at most %llu x %s",
-                     group->name, source, (unsigned long long)(bytes / kernel_dtype_bytes(dtype)),
-                     kernel_dtype_name(dtype), tag, group->rank, (unsigned long long)call->count,
-                     kernel_dtype_name(call->dtype));
+                     "receive on group '%s': %s sends %llu x %s with tag %d, but %s receives at "
+                     "most %llu x %s",
+                     group->name, comm_rank_text(group, source, them, sizeof(them)),
+                     (unsigned long long)(bytes / kernel_dtype_bytes(dtype)),
+                     kernel_dtype_name(dtype), tag,
+                     comm_rank_text(group, group->rank, me, sizeof(me)),
+                     (unsigned long long)call->count, kernel_dtype_name(call->dtype));
     return false;
 }
 

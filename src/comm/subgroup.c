@@ -150,8 +150,7 @@ enum shoal_status comm_group_close(struct comm_group *group)
     if (group->local)
         group->local_free(group->local);
     free_plans(group);
-    comm_request_free_idle(group);
-    comm_group_dispose(group);
+    comm_request_end_group(group);
     atomic_fetch_sub(&world->group_count, 1);
     if (root) {
         free_names(world);
