@@ -50,6 +50,11 @@ def clean_environment(**more):
     prefixes = ("SHOAL_", "PMI", "OMPI_", "SLURM_", "PRTE_", "I_MPI_", "HYD", "TORCHELASTIC_")
     names = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
     kept = {k: v for k, v in os.environ.items() if not k.startswith(prefixes) and k not in names}
+    if os.environ.get("SHOAL_SANITIZE"):
+        # What the launchers' own library leaves allocated is not ours to free.
+        suppressions = BUILD / "launchers.supp"
+        suppressions.write_text("leak:libpmix\nleak:libevent\n")
+        kept["LSAN_OPTIONS"] = f"suppressions={suppressions}"
     return {**kept, **more}
 
 

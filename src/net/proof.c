@@ -39,6 +39,20 @@ static const unsigned char magic[8] = {'s', 'h', 'o', 'a', 'l', '>', '<', 1};
 static const char role_connector[ROLE_BYTES] = "connector";
 static const char role_acceptor[ROLE_BYTES] = "acceptor";
 
+/* libcrypto would take itself down at exit, while threads of ours and of others still use it. This
+ * has an effect only where nobody in the process has used libcrypto before, so it comes before the
+ * first use. */
+static void keep_crypto_at_exit(void)
+{
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
+}
+
+static void prepare_crypto(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, keep_crypto_at_exit);
+}
+
 static void put_rank(unsigned char *at, int32_t rank)
 {
     uint32_t bits = (uint32_t)rank;
@@ -78,13 +92,6 @@ static enum shoal_status check_head(const struct net_proof *proof, const unsigne
     return SHOAL_OK;
 }
 
-/* libcrypto would take itself down at exit, while threads of ours and of others still use it. This
- * has an effect only where nobody in the process has used libcrypto before. */
-static void keep_crypto_at_exit(void)
-{
-    OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
-}
-
 /* The HMAC that `role` sends; `connector`: whether this end is the connector. */
 static enum shoal_status make_mac(const struct net_proof *proof, const char role[ROLE_BYTES],
                                   int connector, unsigned char mac[MAC_BYTES])
@@ -100,8 +107,7 @@ static enum shoal_status make_mac(const struct net_proof *proof, const char role
     put_rank(at + 4, connector ? proof->rank_theirs : proof->rank_mine);
     memcpy(at + 8, proof->job, NET_JOB_BYTES);
     unsigned mac_bytes = MAC_BYTES;
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, keep_crypto_at_exit);
+    prepare_crypto();
     if (HMAC(EVP_sha256(), proof->secret, NET_SECRET_BYTES, input, sizeof(input), mac,
              &mac_bytes) == NULL)
         return base_error(SHOAL_ERR_SYSTEM, "libcrypto could not compute an HMAC");
@@ -169,6 +175,7 @@ enum shoal_status net_proof_check(const struct net_proof *proof,
 static void digest(const char *label, const char *text, unsigned char out[SHA256_DIGEST_LENGTH])
 {
     unsigned char inner[2 * SHA256_DIGEST_LENGTH];
+    prepare_crypto();
     SHA256((const unsigned char *)label, strlen(label), inner);
     SHA256((const unsigned char *)text, strlen(text), inner + SHA256_DIGEST_LENGTH);
     SHA256(inner, sizeof(inner), out);
