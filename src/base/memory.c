@@ -2,9 +2,10 @@
 /*
  * memory.c: the one door to the heap.
  *
- * A block has a line of 64 bytes in front that holds its size, so that the caller's part stays
- * aligned to cache lines and counting needs no table. The three counters are plain atomics: nothing
- * on the step path allocates.
+ * An empty block has a byte all the same, so that its address lies within it: checkers of leaks
+ * find it. A block has a line of 64 bytes in front that holds its size, so that the caller's part
+ * stays aligned to cache lines and counting needs no table. The three counters are plain atomics:
+ * nothing on the step path allocates.
  */
 #include "base/memory.h"
 
@@ -45,7 +46,7 @@ enum shoal_status base_alloc(size_t bytes, const char *what, void **out)
     size_t whole;
     void *raw;
     if (number == atomic_load(&failing_number) ||
-        __builtin_add_overflow(bytes, (size_t)ALIGN_BYTES, &whole) ||
+        __builtin_add_overflow(bytes > 0 ? bytes : 1, (size_t)ALIGN_BYTES, &whole) ||
         posix_memalign(&raw, ALIGN_BYTES, whole) != 0)
         return base_error(SHOAL_ERR_MEMORY, "no memory for %s (%zu bytes)", what, bytes);
     memset(raw, 0, whole);
