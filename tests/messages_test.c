@@ -347,7 +347,8 @@ static void refuse(uint64_t eager_bytes, struct message_options sends,
     struct message *send = order == RECEIVE_FIRST ? second : first;
     assert_true(receive->done && send->done);
     assert_int_equal(receive->status, SHOAL_ERR_MISMATCH);
-    if (!has(receive->text, "rank 0 sends") || !has(receive->text, "rank 1 receives"))
+    if (!has(receive->text, "rank 0 (host ant) sends") ||
+        !has(receive->text, "rank 1 (host bee) receives"))
         fail_msg("the text does not name both sides: %s", receive->text);
     if (send->status != SHOAL_OK) {
         assert_int_equal(send->status, SHOAL_ERR_MISMATCH);
