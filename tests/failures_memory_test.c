@@ -17,7 +17,7 @@
 #include "base/memory.h"
 #include "support/scenario.h"
 
-#define TIMEOUT_MS 20000
+#define TIMEOUT_MS 4000
 #define MEETING_MS 400 /* of meetings that fail */
 #define NTH_MAX    2000
 
