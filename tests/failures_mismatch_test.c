@@ -86,8 +86,8 @@ static const struct disagreement disagreements[] = {
      "reduce_scatter(6 x f32, sum)"},
     {{ALLGATHERV, SMALL, SHOAL_F32, SHOAL_SUM, 0},
      {ALLGATHERV, SMALL + 1, SHOAL_F32, SHOAL_SUM, 0},
-     "allgather",
-     "allgather"},
+     "allgather(counts ~",
+     "allgather(counts ~"},
     /* dtypes of the same size, ops */
     {{ALLREDUCE, SMALL, SHOAL_F32, SHOAL_SUM, 0},
      {ALLREDUCE, SMALL, SHOAL_I32, SHOAL_SUM, 0},

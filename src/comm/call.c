@@ -13,8 +13,12 @@ static uint64_t hash_counts(const uint64_t *counts, int size)
     uint64_t hash = UINT64_C(14695981039346656037);
     for (int i = 0; i < size; i++)
         hash = (hash ^ counts[i]) * UINT64_C(1099511628211);
-    return hash >> 25; /* fits the packed form's 39 bits */
+    return hash >> 25; /* 39 bits */
 }
+
+/* Marks a signature's count as the hash of a v form's counts; fits the packed form's 40 bits, and
+ * no count of elements is as large. */
+#define COUNTS_MARK (UINT64_C(1) << 39)
 
 struct comm_signature comm_signature_of(const struct comm_call *call, int size)
 {
@@ -23,17 +27,28 @@ struct comm_signature comm_signature_of(const struct comm_call *call, int size)
                                        .op = (uint8_t)call->op,
                                        .root = call->root,
                                        .count = call->count};
+    /* Those of alltoallv differ by rank; the lengths of the messages are compared instead. */
     if (call->kind == COLL_ALLTOALL && call->counts)
-        signature.count = 0; /* differs by rank; the lengths of the messages are compared instead */
+        signature.count = COUNTS_MARK;
     else if (call->counts)
-        signature.count = hash_counts(call->counts, size);
+        signature.count = COUNTS_MARK | hash_counts(call->counts, size);
     return signature;
+}
+
+/* "1024", or of a v form "counts ~8c3f01", which tells different ones apart. */
+static const char *count_text(uint64_t count, char text[32])
+{
+    if (count & COUNTS_MARK)
+        snprintf(text, 32, "counts ~%06" PRIx64, count & 0xffffff);
+    else
+        snprintf(text, 32, "%" PRIu64, count);
+    return text;
 }
 
 const char *comm_signature_text(const struct comm_signature *signature, char *text,
                                 size_t text_bytes)
 {
-    char root[32] = "";
+    char root[32] = "", count[32];
     if (signature->kind == COLL_REDUCE || signature->kind == COLL_BROADCAST ||
         signature->kind == COLL_GATHER || signature->kind == COLL_SCATTER)
         snprintf(root, sizeof(root), ", root %d", signature->root);
@@ -42,9 +57,9 @@ const char *comm_signature_text(const struct comm_signature *signature, char *te
     if (signature->kind == COLL_BARRIER)
         snprintf(text, text_bytes, "barrier");
     else
-        snprintf(text, text_bytes, "%s(%" PRIu64 " x %s%s%s%s)", comm_kind_name(signature->kind),
-                 signature->count, kernel_dtype_name(signature->dtype), reduces ? ", " : "",
-                 reduces ? kernel_op_name(signature->op) : "", root);
+        snprintf(text, text_bytes, "%s(%s x %s%s%s%s)", comm_kind_name(signature->kind),
+                 count_text(signature->count, count), kernel_dtype_name(signature->dtype),
+                 reduces ? ", " : "", reduces ? kernel_op_name(signature->op) : "", root);
     return text;
 }
 
