@@ -228,6 +228,66 @@ static void disagree_on_every_layout(bool later)
             }
 }
 
+/* ---- one block of an alltoallv
+ * ---------------------------------------------------------------------------------------------- */
+
+/* What rank 0 sends to the last rank, and what that one expects. */
+struct block {
+    uint64_t sent, expected;
+};
+
+static const struct block blocks[] = {
+    {LARGE, SMALL}, {SMALL, LARGE}, {LARGE, 0}, {0, LARGE}, {LARGE, LARGE + 1}, {SMALL, SMALL + 1},
+};
+#define BLOCKS ((int)(sizeof(blocks) / sizeof(blocks[0])))
+
+/* The deadline lies behind the scenario's end: only what is seen before it counts. */
+static int disagree_on_a_block(shoal_group_t group, struct board *board)
+{
+    const struct block *block = &blocks[board->variant % VARIANT_LATER];
+    int rank = shoal_group_rank(group), last = shoal_group_size(group) - 1;
+    uint64_t sends[PROCESSES_MAX], expects[PROCESSES_MAX];
+    char counts[64];
+    for (int i = 0; i <= last; i++)
+        sends[i] = expects[i] = SMALL;
+    if (rank == 0)
+        sends[last] = block->sent;
+    if (rank == last)
+        expects[0] = block->expected;
+    shoal_request_t request = NULL;
+    shoal_request_t *later = board->variant >= VARIANT_LATER ? &request : NULL;
+    enum shoal_status status =
+        shoal_alltoallv(in, sends, NULL, out, expects, NULL, SHOAL_F32, group, later);
+    if (status == SHOAL_OK && later)
+        status = shoal_request_wait(&request, -1);
+    for (int i = 0; i < ROUNDS_MORE && status == SHOAL_OK; i++)
+        status = scenario_sum(group, 5, later != NULL);
+    snprintf(counts, sizeof(counts), "sends %d x f32 to rank %d (host", (int)block->sent, last);
+    EXPECT(status, SHOAL_ERR_MISMATCH, "alltoall #1", "rank 0 (host host0)", "their counts");
+    const char *text = shoal_last_error(group);
+    /* Who has sent what it had knows no more how much that was. */
+    if (block->sent < block->expected && strstr(text, "which sends fewer"))
+        snprintf(counts, sizeof(counts), "rank %d (host", last);
+    REQUIRE(strstr(text, counts));
+    snprintf(counts, sizeof(counts), "expects %d", (int)block->expected);
+    REQUIRE(strstr(text, counts));
+    return 0;
+}
+
+static void test_blocks_of_alltoallv(void **state)
+{
+    (void)state;
+    for (int later = 0; later < 2; later++)
+        for (int i = 0; i < BLOCKS; i++)
+            scenario_on_every_layout((struct scenario){.variant = i + later * VARIANT_LATER,
+                                                       .timeout_ms = 120000,
+                                                       .deadline_s = 30,
+                                                       .act = disagree_on_a_block});
+}
+
+/* ----------------------------------------------------------------------------------------------
+ */
+
 static void test_blocking(void **state)
 {
     (void)state;
@@ -245,6 +305,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocking),
         cmocka_unit_test(test_later),
+        cmocka_unit_test(test_blocks_of_alltoallv),
     };
     return cmocka_run_group_tests(tests, scenario_isolate, NULL);
 }

@@ -27,7 +27,7 @@ struct comm_signature comm_signature_of(const struct comm_call *call, int size)
                                        .op = (uint8_t)call->op,
                                        .root = call->root,
                                        .count = call->count};
-    /* Those of alltoallv differ by rank; the lengths of the messages are compared instead. */
+    /* Those of alltoallv differ by rank; each pair compares its own instead. */
     if (call->kind == COLL_ALLTOALL && call->counts)
         signature.count = COUNTS_MARK;
     else if (call->counts)

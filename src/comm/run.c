@@ -5,7 +5,8 @@
  * Steps that wait for nothing are queued; each step that is done releases those that waited for it.
  * A receive that becomes ready first looks among the early frames, then grants (if its payload is
  * larger than eager); a send goes out when its payload is eager and the window is open, or when it
- * was granted; reduce and copy run at once on this thread, with the data still in cache.
+ * was granted; reduce and copy run at once on this thread, with the data still in cache. The first
+ * large message of a pair in an alltoallv is offered too, so that counts which differ are seen.
  */
 #include "comm/run.h"
 
@@ -37,6 +38,18 @@ static int world_peer(const struct comm_run *run, uint32_t step)
     return run->task.group->members[step_of(run, step)->peer];
 }
 
+/* What this rank sends to the other one, or expects from it, is known to these two only. */
+static bool has_pair_counts(const struct comm_call *call)
+{
+    return call->kind == COLL_ALLTOALL && call->counts;
+}
+
+static uint64_t pair_count(const struct comm_run *run, int rank, enum step_kind kind)
+{
+    const struct comm_call *call = &run->task.call;
+    return (kind == STEP_SEND ? call->counts : call->recv_counts)[rank];
+}
+
 static struct wire wire_of(const struct comm_run *run, uint32_t step, enum wire_type type)
 {
     const struct comm_signature *signature = &run->task.signature;
@@ -50,6 +63,8 @@ static struct wire wire_of(const struct comm_run *run, uint32_t step, enum wire_
                         .count = signature->count,
                         .message = step_of(run, step)->message,
                         .plan = run->plan->hash};
+    if (has_pair_counts(&run->task.call))
+        wire.pair_count = pair_count(run, step_of(run, step)->peer, step_of(run, step)->kind);
     return wire;
 }
 
@@ -107,7 +122,7 @@ static void start_send(struct comm_engine *engine, struct comm_run *run, uint32_
         return;
     }
     run->state[step] = STEP_POSTED;
-    if (eager) {
+    if (eager || (has_pair_counts(&run->task.call) && send->message == 0)) {
         struct wire wire = wire_of(run, step, WIRE_OFFER);
         post_step(engine, run, step, &wire, NULL, 0);
     }
@@ -412,6 +427,50 @@ static bool is_early(const struct comm_group *group, const struct wire *wire)
     return !group || wire->sequence > group->started;
 }
 
+/* `mine`: what this rank sends to that one (a grant came) or expects from it (anything else). */
+static void break_by_pair(struct comm_group *group, int rank, const struct wire *wire,
+                          uint64_t mine)
+{
+    bool sends = wire->type == WIRE_GRANT;
+    char from[160], to[160];
+    comm_group_break(group, SHOAL_ERR_MISMATCH,
+                     "%s #%llu on group '%s': %s sends %llu x %s to %s, which expects %llu: their "
+                     "counts disagree",
+                     comm_kind_name(wire->kind), (unsigned long long)wire->sequence, group->name,
+                     comm_rank_text(group, sends ? group->rank : rank, from, sizeof(from)),
+                     (unsigned long long)(sends ? mine : wire->pair_count),
+                     kernel_dtype_name(wire->dtype),
+                     comm_rank_text(group, sends ? rank : group->rank, to, sizeof(to)),
+                     (unsigned long long)(sends ? wire->pair_count : mine));
+}
+
+/* This rank has ended the operation: it was to get nothing from that one, or has sent all it had
+ * without a grant. */
+static void break_by_ended_pair(struct comm_group *group, int rank, const struct wire *wire)
+{
+    char from[160], to[160];
+    if (wire->type == WIRE_GRANT)
+        comm_group_break(group, SHOAL_ERR_MISMATCH,
+                         "%s #%llu on group '%s': %s expects %llu x %s from %s, which sends fewer: "
+                         "their counts disagree",
+                         comm_kind_name(wire->kind), (unsigned long long)wire->sequence,
+                         group->name, comm_rank_text(group, rank, to, sizeof(to)),
+                         (unsigned long long)wire->pair_count, kernel_dtype_name(wire->dtype),
+                         comm_rank_text(group, group->rank, from, sizeof(from)));
+    else
+        break_by_pair(group, rank, wire, 0);
+}
+
+static bool pair_agrees(const struct comm_run *run, int rank, const struct wire *wire)
+{
+    if (!has_pair_counts(&run->task.call))
+        return true;
+    uint64_t mine = pair_count(run, rank, wire->type == WIRE_GRANT ? STEP_SEND : STEP_RECV);
+    if (mine != wire->pair_count)
+        break_by_pair(run->task.group, rank, wire, mine);
+    return mine == wire->pair_count;
+}
+
 /* A frame comes for an operation that is not active here any more, or never was. */
 static void break_by_rest(struct comm_group *group, int rank, const struct wire *wire)
 {
@@ -428,6 +487,8 @@ static void break_by_rest(struct comm_group *group, int rank, const struct wire 
                          (unsigned long long)wire->sequence, group->name, who, what, me);
     else if (!engine_agrees(called, wire))
         engine_mismatch(group, wire->sequence, &called->signature, rank, &theirs);
+    else if (wire->pair_count > 0)
+        break_by_ended_pair(group, rank, wire);
     else
         comm_group_break(group, SHOAL_ERR_MISMATCH,
                          "%s #%llu on group '%s': %s exchanges more with %s than that one expects: "
@@ -478,6 +539,8 @@ static bool step_of_frame(struct comm_run *run, int rank, const struct wire *wir
                           uint64_t payload_bytes, uint32_t *step)
 {
     const struct comm_plan *plan = run->plan;
+    if (!pair_agrees(run, rank, wire))
+        return false;
     if (wire->type == WIRE_GRANT)
         return step_for(run, rank, plan->send_first, plan->send_steps, wire->message, step);
     return step_for(run, rank, plan->recv_first, plan->recv_steps, wire->message, step) &&

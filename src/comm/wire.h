@@ -11,6 +11,10 @@
  * granted. Larger payloads wait for a grant, which the receiver of a collective sends unasked as
  * soon as its buffer is ready; so they land in their final place and nothing is ever dropped or
  * refused.
+ *
+ * What a pair exchanges in an alltoallv is known to these two only, so its frames carry that count
+ * too, and the sender offers the pair's first message also if it is large: a receiver that expects
+ * a small one, or none, would never grant it.
  */
 #ifndef SHOAL_COMM_WIRE_H
 #define SHOAL_COMM_WIRE_H
@@ -27,7 +31,7 @@
 enum wire_type {
     WIRE_DATA = 1,   /* collective: payload; granted or eager */
     WIRE_GRANT,      /* collective: the receiver's buffer is ready */
-    WIRE_OFFER,      /* collective: small payload is ready but there is no free slot */
+    WIRE_OFFER,      /* collective: payload is ready, but has no free slot or is large */
     WIRE_SEND,       /* point to point, eager */
     WIRE_SEND_OFFER, /* point to point: id is the sender's */
     WIRE_SEND_GRANT, /* id is the sender's, id_peer the receiver's */
@@ -50,8 +54,14 @@ struct wire {
     uint32_t message;                    /* number between the pair within the operation */
     uint16_t consumed[WIRE_CLASS_COUNT]; /* eager frames taken off their slots so far */
     uint32_t granted;                    /* DATA: 1 if it used no slot */
-    uint32_t id, id_peer;                /* point to point */
     uint32_t plan;                       /* collective: hash of algorithm and segment */
+    union {
+        struct {
+            uint32_t id, id_peer; /* point to point */
+        };
+        uint64_t pair_count; /* alltoallv, this pair and direction: elements that the frame's
+                              * sender sends (DATA, OFFER) or expects (GRANT) */
+    };
 };
 _Static_assert(sizeof(struct wire) == NET_HEADER_BYTES - 8, "the header is exactly 64 bytes");
 
