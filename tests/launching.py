@@ -49,6 +49,7 @@ class Launch:
         name, value = self.mark.split("=")
         self.environment[name] = value
         self.started = []
+        self.before = []  # words in front of the command, which run it somewhere else
 
     def start(self, *arguments, **options):
         options = {
@@ -57,7 +58,7 @@ class Launch:
             "env": self.environment,
         } | options
         process = subprocess.Popen(
-            [SHOAL, "run", *map(str, arguments)],
+            [*self.before, SHOAL, "run", *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             **options,
