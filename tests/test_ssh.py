@@ -255,6 +255,15 @@ def test_arguments_and_directories_arrive_unchanged(job):
     assert [json.loads(line) for line in out.splitlines()] == [[str(folder), *ARGUMENTS]] * 2
 
 
+def test_a_path_of_shoal_with_blanks_and_quotes(job):
+    path = job.folder / "it's a $HOME" / "shoal"
+    path.parent.mkdir()
+    shutil.copy(SHOAL, path)
+    code, out, err = job.run("--hosts", "vh0,vh1", "--remote-shoal", path, "echo", "hello")
+    assert (code, err) == (0, "")
+    assert sorted(out.splitlines()) == ["[0] hello", "[1] hello"]
+
+
 def test_the_environment_arrives_and_stands_in_no_list_of_processes(job, files, hosts):
     job.environment["MY_TOKEN"] = "token of mine"
     program = job.python(

@@ -21,7 +21,8 @@ struct word {
 static enum shoal_status word_add(struct word *word, const char *text, size_t length)
 {
     if (word->length + length >= WORD_BYTES)
-        return base_error(SHOAL_ERR_OPTION, "--agent: a word is longer than %d bytes", WORD_BYTES);
+        return base_error(SHOAL_ERR_OPTION, "the agent's command: a word is longer than %d bytes",
+                          WORD_BYTES);
     memcpy(word->text + word->length, text, length);
     word->length += length;
     word->text[word->length] = '\0';
@@ -77,6 +78,40 @@ static enum shoal_status words_read(const char *pattern, const char *host,
     }
 }
 
+/* ssh hands its words, joined by blanks, to a shell on the other host. */
+static bool shell_follows(const struct launch_agent_command *command)
+{
+    for (int i = 0; i < command->count; i++) {
+        const char *slash = strrchr(command->words[i], '/');
+        if (strcmp(slash != NULL ? slash + 1 : command->words[i], "ssh") == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Backslashes, which all shells know, before all but what none of them gives a meaning. A tilde
+ * keeps its meaning, so that a path may begin with the home there. */
+static enum shoal_status word_quote(const char *text, struct word *word)
+{
+    for (; *text != '\0'; text++) {
+        bool plain = isalnum((unsigned char)*text) || (unsigned char)*text >= 0x80 ||
+                     strchr("/._-+,:@%=~", *text) != NULL;
+        if (!plain)
+            TRY(word_add(word, "\\", 1));
+        TRY(word_add(word, text, 1));
+    }
+    return SHOAL_OK;
+}
+
+static enum shoal_status shoal_add(struct launch_agent_command *command, const char *shoal)
+{
+    struct word word = {.text = ""};
+    if (!shell_follows(command))
+        return words_add(command, shoal);
+    TRY(word_quote(shoal, &word));
+    return words_add(command, word.text);
+}
+
 enum shoal_status launch_agent_command_make(const char *pattern, const char *host,
                                             const char *shoal, struct launch_agent_command *out)
 {
@@ -86,7 +121,7 @@ enum shoal_status launch_agent_command_make(const char *pattern, const char *hos
     *out = (struct launch_agent_command){.count = 0};
     enum shoal_status status = pattern != NULL ? words_read(pattern, host, out) : SHOAL_OK;
     if (status == SHOAL_OK)
-        status = words_add(out, shoal);
+        status = shoal_add(out, shoal);
     if (status == SHOAL_OK)
         status = words_add(out, "run-agent");
     if (status != SHOAL_OK)

@@ -14,7 +14,8 @@ struct launch_agent_command {
 
 /* Splits the template into words as a shell would (blanks, quotes, backslashes; nothing else has a
  * meaning), puts the host's name for {host}, and "<shoal> run-agent" behind. pattern NULL: only
- * that. SHOAL_ERR_OPTION when a quote is open or {host} does not occur. */
+ * that. Where a word is ssh, <shoal> is quoted for the shell that ssh has on the other host.
+ * SHOAL_ERR_OPTION when a quote is open, {host} does not occur, or a word is too long. */
 enum shoal_status launch_agent_command_make(const char *pattern, const char *host,
                                             const char *shoal, struct launch_agent_command *out);
 /* The words with blanks between, cut at capacity. */

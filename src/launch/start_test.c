@@ -19,17 +19,22 @@
 #include "launch/survey.h"
 #include "launch/variables.h"
 
-static void expect_command(const char *pattern, const char *description)
+static void expect_command_of(const char *shoal, const char *pattern, const char *description)
 {
     struct launch_agent_command command;
     char text[256];
-    assert_int_equal(launch_agent_command_make(pattern, "h 1", "/bin/shoal", &command), SHOAL_OK);
+    assert_int_equal(launch_agent_command_make(pattern, "h 1", shoal, &command), SHOAL_OK);
     *text = '\0';
     for (int i = 0; i < command.count; i++)
         snprintf(text + strlen(text), sizeof(text) - strlen(text), "<%s>", command.words[i]);
     assert_null(command.words[command.count]);
     assert_string_equal(text, description);
     launch_agent_command_release(&command);
+}
+
+static void expect_command(const char *pattern, const char *description)
+{
+    expect_command_of("/bin/shoal", pattern, description);
 }
 
 static void agent_commands_are_split_like_a_shell(void **state)
@@ -43,6 +48,17 @@ static void agent_commands_are_split_like_a_shell(void **state)
     expect_command(NULL, "</bin/shoal><run-agent>");
     assert_int_equal(launch_agent_command_make("ssh", "h", "s", &command), SHOAL_ERR_OPTION);
     assert_int_equal(launch_agent_command_make("'{host}", "h", "s", &command), SHOAL_ERR_OPTION);
+    assert_int_equal(base_memory_blocks(), 0);
+}
+
+static void the_shell_behind_ssh_gets_a_quoted_path(void **state)
+{
+    (void)state;
+    expect_command_of("/a b/it's$x", "ssh {host}", "<ssh><h 1></a\\ b/it\\'s\\$x><run-agent>");
+    expect_command_of("/a b", "/usr/bin/ssh {host}", "</usr/bin/ssh><h 1></a\\ b><run-agent>");
+    expect_command_of("~/é+-_.,:@%=1", "ssh {host}", "<ssh><h 1><~/é+-_.,:@%=1><run-agent>");
+    expect_command_of("/a b", "notssh {host}", "<notssh><h 1></a b><run-agent>");
+    expect_command_of("/a b", NULL, "</a b><run-agent>");
     assert_int_equal(base_memory_blocks(), 0);
 }
 
@@ -158,6 +174,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agent_commands_are_split_like_a_shell),
+        cmocka_unit_test(the_shell_behind_ssh_gets_a_quoted_path),
         cmocka_unit_test(variables_replace_and_travel),
         cmocka_unit_test(programs_are_found_as_execvp_does),
         cmocka_unit_test(probes_tell_who_answers),
