@@ -3,7 +3,9 @@
 
 import contextlib
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -97,6 +99,37 @@ class Launch:
 
         wait_until(lambda: len(find()) == count, f"{count} processes that match {pattern}")
         return find()
+
+
+class Terminal:
+    """`shoal run` in a session of its own on a terminal of its own."""
+
+    def __init__(self, launch, *arguments):
+        self.text = b""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(launch.folder)
+            command = [*launch.before, SHOAL, "run", *map(str, arguments)]
+            os.execvpe(command[0], command, launch.environment)
+
+    def read_until(self, pattern):
+        end = time.monotonic() + DEADLINE_S
+        while not re.search(pattern, self.text):
+            assert time.monotonic() < end, f"no {pattern} in {self.text}"
+            if select.select([self.fd], [], [], 0.1)[0]:
+                try:
+                    self.text += os.read(self.fd, 4096)
+                except OSError:
+                    break
+        assert re.search(pattern, self.text), self.text
+
+    def finish(self):
+        with contextlib.suppress(OSError):
+            while part := os.read(self.fd, 4096):
+                self.text += part
+        status = os.waitpid(self.pid, 0)[1]
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(status)
 
 
 @pytest.fixture

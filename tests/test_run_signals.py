@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`shoal run`, signals and terminals."""
 
-import contextlib
 import os
-import pty
 import re
-import select
 import signal
 import time
 from pathlib import Path
 
 import pytest
-from launching import DEADLINE_S, SHOAL, needs_shoal, wait_until
+from launching import Terminal, needs_shoal, wait_until
 
 pytestmark = needs_shoal
 
@@ -94,36 +91,6 @@ def test_stop_and_continue_from_the_terminal(launch):
     assert launch.finish(process)[0] == 143
 
 
-class Terminal:
-    """`shoal run` in a session of its own on a terminal of its own."""
-
-    def __init__(self, launch, *arguments):
-        self.text = b""
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.chdir(launch.folder)
-            os.execve(SHOAL, [SHOAL, "run", *map(str, arguments)], launch.environment)
-
-    def read_until(self, pattern):
-        end = time.monotonic() + DEADLINE_S
-        while not re.search(pattern, self.text):
-            assert time.monotonic() < end, f"no {pattern} in {self.text}"
-            if select.select([self.fd], [], [], 0.1)[0]:
-                try:
-                    self.text += os.read(self.fd, 4096)
-                except OSError:
-                    break
-        assert re.search(pattern, self.text), self.text
-
-    def finish(self):
-        with contextlib.suppress(OSError):
-            while part := os.read(self.fd, 4096):
-                self.text += part
-        status = os.waitpid(self.pid, 0)[1]
-        os.close(self.fd)
-        return os.waitstatus_to_exitcode(status)
-
-
 def test_on_a_terminal_prompts_colours_and_input_work(launch):
     terminal = Terminal(
         launch,
@@ -146,3 +113,14 @@ def test_on_a_terminal_control_c_ends_the_job(launch):
     os.write(terminal.fd, b"\x03")
     assert terminal.finish() == 130
     assert b"was killed by SIGINT, which was passed on to all ranks" in terminal.text
+
+
+def test_on_a_terminal_an_agent_cannot_ask(launch, tmp_path):
+    script = tmp_path / "ask.sh"
+    script.write_text(
+        '#!/bin/sh\nread answer </dev/tty || { echo "nobody to ask" >&2; exit 255; }\n'
+    )
+    terminal = Terminal(launch, "--hosts", "far", "--agent", f"sh {script} {{host}}", "true")
+    assert terminal.finish() == 125
+    assert b"host far cannot be used" in terminal.text
+    assert b"exited with code 255: nobody to ask" in terminal.text

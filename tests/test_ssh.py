@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from launching import DEADLINE_S, SHOAL, needs_shoal, wait_until
+from launching import DEADLINE_S, SHOAL, Terminal, needs_shoal, wait_until
 
 SSHD = Path("/usr/sbin/sshd")
 PORT = 2222
@@ -397,6 +397,13 @@ def test_a_host_key_that_is_not_right(job, files, known):
     agent = files.config("host_key", "Host vh1", f"UserKnownHostsFile {path}")
     words = "Host key verification failed"
     expect_refusal(job, [*TWO_EACH, "--agent", agent], "vh1", words)
+
+
+def test_on_a_terminal_ssh_does_not_ask(job, files):
+    agent = files.config("to_ask", "Host *", "UserKnownHostsFile /dev/null")
+    terminal = Terminal(job, *TWO_EACH, "--agent", agent, "echo", "started")
+    assert terminal.finish() == 125
+    assert b"exited with code 255: Host key verification failed" in terminal.text
 
 
 def test_a_host_that_does_not_answer(job, hosts):

@@ -15,6 +15,8 @@
 #define GREETING_BYTES_MAX 65536 /* of a login shell's own words before the greeting */
 #define OWN_PROGRAM        "/proc/self/exe"
 
+/* Without a terminal an agent that needs a password or an answer says so and ends. With one it
+ * would be stopped as soon as it asks, since it stands in the background. */
 enum shoal_status launch_connection_open(struct launch_connection *connection, const char *pattern,
                                          const char *shoal,
                                          const struct launch_connection_events *events)
@@ -30,6 +32,7 @@ enum shoal_status launch_connection_open(struct launch_connection *connection, c
                                      .search_path = !connection->local,
                                      .argv = words,
                                      .input = true,
+                                     .session = !connection->local,
                                      .death_signal = SIGTERM};
     int exec_errno = 0;
     enum shoal_status status = launch_process_start(&program, &connection->process, &exec_errno);

@@ -76,7 +76,10 @@ static void child_run(const struct launch_program *program, const struct pipes *
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_DFL);
-    setpgid(0, 0);
+    if (program->session)
+        setsid();
+    else
+        setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, program->death_signal);
     if (getppid() != parent)
         _exit(LAUNCH_EXIT_LAUNCH);
@@ -127,9 +130,8 @@ enum shoal_status launch_process_start(const struct launch_program *program,
         pipes_close(&pipes);
         return base_error_errno(SHOAL_ERR_SYSTEM, error_number, "fork");
     }
-    setpgid(pid, pid);
     launch_fd_close(&pipes.failure[1]);
-    *exec_errno = failure_read(pipes.failure[0]);
+    *exec_errno = failure_read(pipes.failure[0]); /* by its end, the group is there */
     if (*exec_errno != 0) {
         pipes_close(&pipes);
         waitpid(pid, NULL, 0);

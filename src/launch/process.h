@@ -3,7 +3,8 @@
  * process.h: programs started with pipes, and the end of whole trees of them.
  *
  * A program is the leader of a process group of its own, so that a terminal's signals reach it only
- * when they are passed on, and it gets a signal when the thread that started it ends.
+ * when they are passed on, and it gets a signal when the thread that started it ends. In a session
+ * of its own it has no terminal at all: what it would ask there, it cannot ask.
  */
 #ifndef SHOAL_LAUNCH_PROCESS_H
 #define SHOAL_LAUNCH_PROCESS_H
@@ -26,6 +27,7 @@ struct launch_program {
     char *const *envp;     /* NULL: this process's */
     const char *directory; /* NULL: this one */
     bool input;            /* stdin is a pipe, else /dev/null */
+    bool session;          /* of its own */
     int death_signal;      /* what it gets when its starter ends */
 };
 
