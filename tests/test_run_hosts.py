@@ -136,6 +136,40 @@ def test_a_login_shell_that_talks_does_no_harm(launch, tmp_path):
     assert (code, out, err) == (0, "[0] hello\n", "shoal: host far: be nice\n")
 
 
+def test_what_a_host_prints_in_place_of_an_agent(launch, tmp_path):
+    script = tmp_path / "refuse.sh"
+    script.write_text('#!/bin/sh\necho Sorry; echo "This account is closed\r"; echo; exit 1\n')
+    code, out, err = launch.run("--hosts", "far", "--agent", f"sh {script} {{host}}", "true")
+    assert (code, out) == (125, "")
+    assert err.endswith("exited with code 1; it printed: This account is closed\n")
+
+
+@pytest.mark.parametrize("hosts", ["left", "left,right"])
+def test_an_agent_without_stdin(launch, tmp_path, hosts):
+    script = tmp_path / "deaf.sh"
+    script.write_text('#!/bin/sh\nshift\nexec "$@" </dev/null\n')
+    code, out, err = launch.run(
+        "--hosts", hosts, "--agent", f"sh {script} {{host}}", "echo", "started"
+    )
+    assert (code, out) == (125, "")
+    assert re.search(
+        r"host (left|right): stdin ended before the ranks were started; the agent's command",
+        err.splitlines()[-1],
+    )
+
+
+def test_an_agent_that_is_told_to_end_before_the_start(launch, tmp_path):
+    script = tmp_path / "hang.sh"
+    script.write_text('#!/bin/sh\nif [ "$1" = right ]; then exec sleep 600; fi\nshift\nexec "$@"\n')
+    process = launch.start(
+        "--hosts", "left,right", "--agent", f"sh {script} {{host}}", "echo", "started"
+    )
+    os.kill(max(launch.wait_for(2, "run-agent")), signal.SIGTERM)
+    code, out, err = launch.finish(process)
+    assert (code, out) == (125, "")
+    assert "host left: its agent ended before the ranks were started" in err.splitlines()[-1]
+
+
 def test_kill_9_of_an_agent_on_another_host(launch, agent):
     process = launch.start("--hosts", "left,right", "--agent", agent, "--grace", 0.5, "sleep", 600)
     launch.wait_for(2, "^sleep")

@@ -60,12 +60,14 @@ class Files:
             "StrictModes no\nUsePAM no\nPasswordAuthentication no\n"
             "KbdInteractiveAuthentication no\nPidFile none\n"
         )
-        self.replace_root("passwd", f"root:x:0:0:root:{self.home}:/bin/bash")
-        self.replace_root("shadow", "root:*:19000:0:99999:7:::")
+        self.make_accounts({"root": "/bin/bash", "closed": "/usr/sbin/nologin"})
 
-    def replace_root(self, name, line):
-        text = re.sub("^root:.*$", line, Path("/etc", name).read_text(), flags=re.MULTILINE)
-        (self.folder / name).write_text(text)
+    def make_accounts(self, shells):
+        """root's home is in this folder, and logins by key are open to all of `shells`."""
+        others = re.sub("^root:.*\n", "", Path("/etc/passwd").read_text(), flags=re.MULTILINE)
+        own = [f"{name}:x:0:0::{self.home}:{shell}\n" for name, shell in shells.items()]
+        (self.folder / "passwd").write_text("".join([*own, others]))
+        (self.folder / "shadow").write_text("".join(f"{name}:*:1:0:::::\n" for name in shells))
 
     def config(self, name, *lines):
         """The template of an agent that reads another configuration first."""
@@ -165,9 +167,15 @@ class Hosts:
         return {pid: words for pid, words in everybody.items() if pid not in self.idle}
 
     def expect_idle(self):
+        left = {}
+
+        def idle():
+            left.clear()
+            left.update(self.left())
+            return not left
+
         with contextlib.suppress(AssertionError):
-            wait_until(lambda: not self.left(), "end of the job's processes")
-        left = self.left()
+            wait_until(idle, "end of the job's processes")
         for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -355,13 +363,12 @@ def test_a_lost_connection_ends_all_ranks(job, hosts):
 # ---- hosts that cannot be used -----------------------------------------------------------------
 
 
-def expect_refusal(job, arguments, host, words):
+def expect_refusal(job, arguments, host, words, how="exited with code 255: .*"):
     start = time.monotonic()
     code, out, err = job.run("--start-timeout", 30, *arguments, "echo", "started")
     assert (code, out) == (125, "")
     assert re.search(
-        rf"^shoal: host {host} cannot be used: `ssh .*` exited with code 255: .*{words}",
-        err.splitlines()[-1],
+        rf"^shoal: host {host} cannot be used: `ssh .*` {how}{words}", err.splitlines()[-1]
     )
     assert time.monotonic() - start < 30
 
@@ -388,6 +395,30 @@ def test_a_key_that_is_refused(job, files):
     )
     words = r"root@vh1: Permission denied \(publickey\)"
     expect_refusal(job, [*TWO_EACH, "--agent", agent], "vh1", words)
+
+
+def test_shoal_is_missing_there(job):
+    arguments = [*TWO_EACH, "--remote-shoal", "/no/such/shoal"]
+    words = r"is shoal there as /no/such/shoal\?"
+    expect_refusal(job, arguments, r"vh\d", words, "exited with code 127: .*")
+
+
+def test_an_account_without_a_shell(job):
+    words = "it printed: This account is currently not available"
+    expect_refusal(job, ["--hosts", "vh0,closed@vh1"], "closed@vh1", words, "exited with code 1.*")
+
+
+def test_a_configuration_that_asks_for_a_terminal(job, files):
+    agent = files.config("terminal", "Host vh1", "RequestTTY force")
+    words = r"it printed: shoal run-agent: stdin is a terminal.*ssh -T"
+    expect_refusal(job, [*TWO_EACH, "--agent", agent], "vh1", words, "exited with code 125.*")
+
+
+def test_a_configuration_that_takes_stdin_away(job, files):
+    agent = files.config("no_stdin", "Host vh1", "StdinNull yes")
+    code, out, err = job.run(*TWO_EACH, "--agent", agent, "echo", "started")
+    assert (code, out) == (125, "")
+    assert "host vh1: stdin ended before the ranks were started" in err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("known", ["", "[vh1]:2222 {other_key}\n"], ids=["unknown", "changed"])

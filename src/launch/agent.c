@@ -267,6 +267,11 @@ static enum shoal_status message_handle(struct agent *agent, struct launch_messa
 static enum shoal_status channel_ended(struct agent *agent)
 {
     agent->in_open = false;
+    if (agent->phase == WAITING) {
+        base_error(SHOAL_ERR_STATE, "stdin ended before the ranks were started; the agent's "
+                                    "command must pass it on (ssh without -n or StdinNull)");
+        return refuse(agent, LAUNCH_EXIT_LAUNCH);
+    }
     end(agent, agent->grace_ms);
     return SHOAL_OK;
 }
@@ -448,9 +453,21 @@ static int guard_run(pid_t agent)
     return launch_exit_code(agent_status);
 }
 
+/* A terminal echoes, and gives bytes a meaning. */
+static bool refuse_terminal(void)
+{
+    if (isatty(STDIN_FILENO) != 1)
+        return false;
+    fprintf(stderr, "shoal run-agent: stdin is a terminal, through which messages do not pass "
+                    "unchanged; the agent's command must not make one (ssh -T)\n");
+    return true;
+}
+
 int launch_agent_main(void)
 {
     sigset_t signals, before;
+    if (refuse_terminal())
+        return LAUNCH_EXIT_LAUNCH;
     sigemptyset(&signals);
     sigaddset(&signals, SIGCHLD);
     sigaddset(&signals, SIGTERM);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -189,6 +190,19 @@ enum shoal_status launch_connection_look(struct launch_connection *connection)
         TRY(err_read(connection, &more));
     launch_process_close(&connection->process);
     return lines_say(connection);
+}
+
+void launch_connection_printed(const struct launch_connection *connection, char *out,
+                               size_t capacity)
+{
+    const char *front = (const char *)launch_bytes_front(&connection->in);
+    size_t end = connection->greeted ? 0 : launch_bytes_count(&connection->in);
+    while (end > 0 && strchr("\r\n", front[end - 1]) != NULL)
+        end--;
+    size_t begin = end;
+    while (begin > 0 && front[begin - 1] != '\n')
+        begin--;
+    snprintf(out, capacity, "%.*s", (int)(end - begin), end > 0 ? front + begin : "");
 }
 
 /* ---- what goes ---- */

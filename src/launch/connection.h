@@ -70,6 +70,9 @@ enum shoal_status launch_connection_watch(struct launch_connection *connection,
                                           struct launch_loop *loop, bool read_messages);
 /* After SIGCHLD: sees whether the process has ended, and then reads all that is left of it. */
 enum shoal_status launch_connection_look(struct launch_connection *connection);
+/* The last line that came on stdout in place of a greeting; "" when there is none. */
+void launch_connection_printed(const struct launch_connection *connection, char *out,
+                               size_t capacity);
 /* Sends a message without payload. */
 enum shoal_status launch_connection_send(struct launch_connection *connection,
                                          enum launch_message_type type, uint32_t value);

@@ -171,6 +171,16 @@ static enum shoal_status refused_handle(struct job *job, struct launch_connectio
     return SHOAL_OK;
 }
 
+static void done_handle(struct job *job, struct launch_connection *connection)
+{
+    if (connection->phase < LAUNCH_PHASE_RUNNING)
+        launch_job_fail(job, LAUNCH_EXIT_LAUNCH,
+                        "host %s: its agent ended before the ranks were started",
+                        connection->host->name);
+    connection->phase = LAUNCH_PHASE_FINISHED;
+    connection->patience_ns = base_deadline_ns(PATIENCE_MS);
+}
+
 static void input_taken(struct job *job, const struct launch_message *message)
 {
     job->input_under_way -=
@@ -194,10 +204,7 @@ static enum shoal_status phase_message(struct job *job, struct launch_connection
         return SHOAL_OK;
     case LAUNCH_REFUSED: return refused_handle(job, connection, message);
     case LAUNCH_INPUT_TAKEN: input_taken(job, message); return SHOAL_OK;
-    case LAUNCH_DONE:
-        connection->phase = LAUNCH_PHASE_FINISHED;
-        connection->patience_ns = base_deadline_ns(PATIENCE_MS);
-        return SHOAL_OK;
+    case LAUNCH_DONE: done_handle(job, connection); return SHOAL_OK;
     default: return base_error(SHOAL_ERR_FORMAT, "message %d is not for launchers", message->type);
     }
 }
@@ -456,8 +463,8 @@ static void deadlines_look(struct job *job, int64_t now_ns)
         launch_job_describe_late(job, job->phase + 1, late, sizeof(late));
         launch_job_fail(
             job, LAUNCH_EXIT_LAUNCH,
-            "no answer from host %s within %.1f s (--start-timeout); does its agent ask for a "
-            "password, or is it unreachable?",
+            "no answer from host %s within %.1f s (--start-timeout); is it unreachable, or does "
+            "its agent's command wait for something?",
             late, (double)job->options->start_timeout_ms / 1e3);
     }
     if (now_ns >= job->deadline_ns) {

@@ -113,21 +113,30 @@ static void describe_ranks(const struct launch_host *host, char *out, size_t cap
         snprintf(out, capacity, "ranks %d to %d", host->first_rank, last);
 }
 
+/* It never was an agent: what its command said, on both streams, tells most. */
+static void describe_unusable(const struct launch_connection *connection, const char *command,
+                              const char *how, char *out, size_t capacity)
+{
+    char hint[640] = "", printed[LAUNCH_WORDS_BYTES];
+    int code = launch_exit_code(connection->wait_status);
+    if (code == LAUNCH_EXIT_NOT_FOUND || code == LAUNCH_EXIT_NOT_EXECUTABLE)
+        snprintf(hint, sizeof(hint), "; is shoal there as %s? (--remote-shoal names its path)",
+                 connection->command.words[connection->command.count - 2]);
+    launch_connection_printed(connection, printed, sizeof(printed));
+    snprintf(out, capacity, "host %s cannot be used: `%s` %s%s%s%s%s%s", connection->host->name,
+             command, how, *connection->last_words ? ": " : "", connection->last_words,
+             *printed ? "; it printed: " : "", printed, hint);
+}
+
 void launch_job_describe_lost(const struct launch_connection *connection, char *out,
                               size_t capacity)
 {
-    char how[128], command[512], ranks[64], hint[640] = "";
-    int code = launch_exit_code(connection->wait_status);
+    char how[128], command[512], ranks[64];
     launch_exit_describe(connection->wait_status, how, sizeof(how));
     launch_agent_command_describe(&connection->command, command, sizeof(command));
     describe_ranks(connection->host, ranks, sizeof(ranks));
-    bool early = connection->phase == LAUNCH_PHASE_CONNECTING;
-    if (early && (code == LAUNCH_EXIT_NOT_FOUND || code == LAUNCH_EXIT_NOT_EXECUTABLE))
-        snprintf(hint, sizeof(hint), "; is shoal there as %s? (--remote-shoal names its path)",
-                 connection->command.words[connection->command.count - 2]);
-    if (early)
-        snprintf(out, capacity, "host %s cannot be used: `%s` %s%s%s%s", connection->host->name,
-                 command, how, *connection->last_words ? ": " : "", connection->last_words, hint);
+    if (connection->phase == LAUNCH_PHASE_CONNECTING)
+        describe_unusable(connection, command, how, out, capacity);
     else
         snprintf(out, capacity, "the agent on host %s (%s) is lost: `%s` %s%s%s",
                  connection->host->name, ranks, command, how, *connection->last_words ? ": " : "",
