@@ -63,6 +63,11 @@ size_t kernel_dtype_bytes(enum shoal_dtype dtype)
     return known_dtype(dtype) ? dtypes[dtype].bytes : 0;
 }
 
+bool kernel_dtype_is_half(enum shoal_dtype dtype)
+{
+    return dtype == SHOAL_F16 || dtype == SHOAL_BF16;
+}
+
 const char *kernel_dtype_name(enum shoal_dtype dtype)
 {
     return known_dtype(dtype) ? dtypes[dtype].name : "?";

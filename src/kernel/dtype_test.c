@@ -46,6 +46,8 @@ static void every_dtype_is_in_the_table(void **state)
         assert_int_equal(kernel_dtype_bytes(dtype), expected[i].bytes);
         assert_true(kernel_dtype_parse(expected[i].name, &parsed));
         assert_int_equal(parsed, dtype);
+        bool is_half = dtype == SHOAL_F16 || dtype == SHOAL_BF16;
+        assert_int_equal(kernel_dtype_is_half(dtype), is_half);
     }
 }
 

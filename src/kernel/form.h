@@ -29,6 +29,11 @@ void kernel_reference_divide(enum shoal_dtype dtype, void *out, const void *in, 
 void kernel_reference_to_f32(enum shoal_dtype from, float *out, const void *in, size_t count);
 void kernel_reference_from_f32(enum shoal_dtype to, void *out, const float *in, size_t count);
 
+/* ---- kernel_reduce with wide arrays, by the doors of whichever form is in use ---- */
+
+void kernel_wide_reduce(const struct kernel_reduce *how, void *out, const void *const *inputs,
+                        int input_count, size_t count);
+
 /* ---- vector forms ---- */
 
 enum kernel_lane {

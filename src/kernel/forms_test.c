@@ -314,6 +314,92 @@ static void bits_do_not_depend_on_position(void **state)
     }
 }
 
+/* ---- partial sums in f32 ---- */
+
+/* Which of the inputs are f32 by the bits of `mask`; the expectation is made in f32 throughout. */
+static void check_wide(struct kernel_reduce how, int input_count, size_t count, unsigned mask)
+{
+    static float widened[MAX_INPUTS][AREA_BYTES / sizeof(float)], sums[AREA_BYTES / sizeof(float)];
+    struct kernel_reduce in_f32 = {.dtype = SHOAL_F32, .op = how.op, .divisor = how.divisor};
+    enum shoal_dtype out_dtype = how.wide_out ? SHOAL_F32 : how.dtype;
+    const void *inputs[MAX_INPUTS], *reference[MAX_INPUTS];
+    bool wide[MAX_INPUTS];
+    unsigned char *out = place(MAX_INPUTS, count * kernel_dtype_bytes(out_dtype), -1);
+    unsigned char *expected = areas[MAX_INPUTS + 1];
+    for (int k = 0; k < input_count; k++) {
+        wide[k] = mask >> k & 1;
+        enum shoal_dtype dtype = wide[k] ? SHOAL_F32 : how.dtype;
+        unsigned char *input = place(k, count * kernel_dtype_bytes(dtype), -1);
+        fill(dtype, input, count);
+        inputs[k] = input;
+        reference[k] = memcpy(widened[k], input, count * kernel_dtype_bytes(dtype));
+        if (!wide[k]) {
+            kernel_reference_to_f32(how.dtype, widened[k], input, count);
+        }
+        if (dtype == out_dtype && mask >> 16 & 1) {
+            out = input;
+        }
+    }
+    how.wide_inputs = wide;
+    kernel_reference_reduce(&in_f32, sums, reference, input_count, count);
+    if (how.wide_out) {
+        memcpy(expected, sums, count * sizeof(float));
+    } else {
+        kernel_reference_from_f32(how.dtype, expected, sums, count);
+    }
+    kernel_reduce(&how, out, inputs, input_count, count);
+    expect_same("partial sums", out_dtype, out, expected, count);
+}
+
+static void check_wide_dtype(struct kernel_reduce how)
+{
+    static const size_t counts[] = {0, 1, 7, 64, 517, 1023, 1024, 1025, 3000};
+    if (!kernel_dtype_is_half(how.dtype)) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        for (int input_count = 1; input_count <= 9; input_count += 1 + input_count / 3) {
+            for (unsigned mask = 0; mask < 12; mask++) {
+                how.wide_out = mask % 2 != 0;
+                check_wide(how, input_count, counts[i], mask / 2 * 0x29u | mask / 4 % 2 << 16);
+            }
+        }
+    }
+}
+
+static void sums_beside_partial_sums_in_f32(void **state)
+{
+    (void)state;
+    for_every_form_dtype_op(check_wide_dtype);
+}
+
+/* A sum made in stages has the bits of the sum made at once, since both are the same tree. */
+static void a_sum_in_stages_is_rounded_once(void **state)
+{
+    (void)state;
+    enum { COUNT = 2000, INPUTS = 9 };
+    static const bool first_is_wide[INPUTS] = {true};
+    for (enum shoal_dtype dtype = SHOAL_F16; dtype <= SHOAL_BF16; dtype++) {
+        struct kernel_reduce how = {.dtype = dtype, .op = SHOAL_AVG, .divisor = INPUTS};
+        const void *inputs[INPUTS], *rest[INPUTS];
+        for (int k = 0; k < INPUTS; k++) {
+            fill(dtype, areas[k], COUNT);
+            inputs[k] = areas[k];
+        }
+        kernel_reduce(&how, areas[INPUTS], inputs, INPUTS, COUNT);
+        for (int stage = 1; stage < INPUTS; stage++) {
+            struct kernel_reduce partial = {.dtype = dtype, .op = SHOAL_AVG, .wide_out = true};
+            kernel_reduce(&partial, areas[INPUTS + 1], inputs, stage, COUNT);
+            rest[0] = areas[INPUTS + 1];
+            memcpy(&rest[1], &inputs[stage], (size_t)(INPUTS - stage) * sizeof *rest);
+            struct kernel_reduce last = how;
+            last.wide_inputs = first_is_wide;
+            kernel_reduce(&last, areas[INPUTS + 2], rest, INPUTS - stage + 1, COUNT);
+            expect_same("in stages", dtype, areas[INPUTS + 2], areas[INPUTS], COUNT);
+        }
+    }
+}
+
 /* ---- scale, divide, copy ---- */
 
 static void check_scale_and_divide(struct kernel_reduce how)
@@ -455,6 +541,8 @@ int main(void)
         cmocka_unit_test(long_arrays),
         cmocka_unit_test(a_million_elements),
         cmocka_unit_test(bits_do_not_depend_on_position),
+        cmocka_unit_test(sums_beside_partial_sums_in_f32),
+        cmocka_unit_test(a_sum_in_stages_is_rounded_once),
         cmocka_unit_test(scale_and_divide),
         cmocka_unit_test(copy_copies),
         cmocka_unit_test(nothing_outside_is_written),

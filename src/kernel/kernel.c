@@ -118,6 +118,10 @@ void kernel_reduce(const struct kernel_reduce *how, void *out, const void *const
     if (count == 0) {
         return;
     }
+    if (how->wide_out || how->wide_inputs != NULL) {
+        kernel_wide_reduce(how, out, inputs, input_count, count);
+        return;
+    }
     if (input_count == 1 && !(how->op == SHOAL_AVG && how->divisor > 1)) {
         kernel_copy(out, inputs[0], count * kernel_dtype_bytes(how->dtype), how->stream);
         return;

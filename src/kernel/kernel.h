@@ -25,6 +25,8 @@
 
 /* Size of one element, 0 for an unknown dtype; names as in shoal.h, "?" if unknown. */
 size_t kernel_dtype_bytes(enum shoal_dtype dtype);
+/* Whether it is a 16-bit float, which is reduced in f32. */
+bool kernel_dtype_is_half(enum shoal_dtype dtype);
 const char *kernel_dtype_name(enum shoal_dtype dtype);
 const char *kernel_op_name(enum shoal_op op);
 /* The dtype or op of that name; false if there is none. */
@@ -43,13 +45,19 @@ struct kernel_reduce {
      * helps (not below 4 KiB, and not in place). They are ordered before later stores of this
      * thread. */
     bool stream;
+    /* 16-bit floats: arrays that hold f32 instead, which are partial sums. Such an output is not
+     * rounded. */
+    bool wide_out;
+    const bool *wide_inputs; /* [input_count]; NULL: none */
 };
 
 /* out[i] = inputs[0][i] op inputs[1][i] op … op inputs[input_count-1][i], in exactly this order,
- * left to right. input_count >= 1. out may be equal to any of the inputs but must not partly
- * overlap one. f16 and bf16 accumulate in f32 over all inputs and round once. PREMUL_SUM reduces as
- * SUM. AVG divides the sum, which for 16-bit floats is still in f32 and for integers has wrapped;
- * integers truncate toward zero. A single input without division is copied. */
+ * left to right. input_count >= 1. out may be equal to any of the inputs of its width but must not
+ * partly overlap one. f16 and bf16 accumulate in f32 over all inputs and round once, to the output;
+ * so a sum is made in several calls without other roundings if what goes from one to the next is
+ * f32. PREMUL_SUM reduces as SUM. AVG divides the sum, which for 16-bit floats is still in f32 and
+ * for integers has wrapped; integers truncate toward zero. A single input without division is
+ * copied. */
 void kernel_reduce(const struct kernel_reduce *how, void *out, const void *const *inputs,
                    int input_count, size_t count);
 
