@@ -9,6 +9,8 @@
 #include "comm/group.h"
 #include "comm/run.h"
 
+#define WIDE_ALIGN 64 /* a line of the cache */
+
 static uint32_t hash_text(const char *text, uint64_t number)
 {
     uint32_t hash = 2166136261u;
@@ -76,7 +78,9 @@ enum shoal_status comm_plan_create(const struct coll_shape *shape, enum shoal_dt
     plan->in_place = shape->in_place;
     plan->is_v = shape->counts != NULL;
     plan->schedule = schedule;
-    plan->scratch_bytes = schedule->scratch_count * shape->elem_bytes;
+    uint64_t narrow_bytes = schedule->scratch_count * shape->elem_bytes;
+    plan->wide_at = (narrow_bytes + WIDE_ALIGN - 1) / WIDE_ALIGN * WIDE_ALIGN;
+    plan->scratch_bytes = plan->wide_at + schedule->wide_count * sizeof(float);
     plan->hash = hash_text(schedule->algorithm, shape->segment_count);
     status = index_all(plan, shape->size);
     if (status != SHOAL_OK) {

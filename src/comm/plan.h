@@ -36,7 +36,7 @@ struct comm_plan {
     uint32_t *send_steps, *recv_steps; /* step of the k-th message to or from a peer */
     uint32_t *ready_first;             /* steps that wait for none */
     uint32_t ready_count;
-    uint64_t scratch_bytes;
+    uint64_t scratch_bytes, wide_at; /* of SCRATCH and WIDE; where WIDE begins in them */
     struct comm_run *idle;
     atomic_int users; /* requests that will run it or do; taken by whoever submits */
 };

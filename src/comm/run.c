@@ -25,12 +25,13 @@ static const struct schedule_step *step_of(const struct comm_run *run, uint32_t 
 
 static void *span_address(const struct comm_run *run, const struct schedule_span *span)
 {
-    return run->bases[span->buffer] + span->offset * run->plan->elem_bytes;
+    return run->bases[span->buffer] +
+           span->offset * schedule_elem_bytes(span->buffer, run->plan->elem_bytes);
 }
 
 static uint64_t span_bytes(const struct comm_run *run, const struct schedule_span *span)
 {
-    return span->count * run->plan->elem_bytes;
+    return schedule_span_bytes(*span, run->plan->elem_bytes);
 }
 
 static int world_peer(const struct comm_run *run, uint32_t step)
@@ -197,28 +198,50 @@ static void start_recv(struct comm_engine *engine, struct comm_run *run, uint32_
 
 #define REDUCE_SOURCES_MAX 1024 /* the most ranks that one reduce may join */
 
+static const struct schedule_span *source_of(const struct comm_run *run,
+                                             const struct schedule_step *step, uint32_t i)
+{
+    return &run->plan->schedule->sources[step->source_first + i];
+}
+
+/* What the step's reduction is; `wide` has room for a mark per source. */
+static struct kernel_reduce reduction_of(const struct comm_run *run,
+                                         const struct schedule_step *step, bool *wide)
+{
+    const struct comm_call *call = &run->task.call;
+    struct kernel_reduce how = {
+        .dtype = call->dtype, .op = call->op, .wide_out = step->at.buffer == BUFFER_WIDE};
+    for (uint32_t i = 0; i < step->source_count; i++) {
+        wide[i] = source_of(run, step, i)->buffer == BUFFER_WIDE;
+        if (wide[i])
+            how.wide_inputs = wide;
+    }
+    if (step->final && call->op == SHOAL_AVG)
+        how.divisor = (uint32_t)run->task.group->size;
+    return how;
+}
+
 static void start_reduce(struct comm_run *run, const struct schedule_step *step)
 {
     const void *inputs[REDUCE_SOURCES_MAX];
+    bool wide[REDUCE_SOURCES_MAX];
     BASE_ASSERT(step->source_count <= REDUCE_SOURCES_MAX);
     for (uint32_t i = 0; i < step->source_count; i++)
-        inputs[i] = span_address(run, &run->plan->schedule->sources[step->source_first + i]);
-    const struct comm_call *call = &run->task.call;
-    struct kernel_reduce how = {.dtype = call->dtype, .op = call->op};
-    if (step->final && call->op == SHOAL_AVG)
-        how.divisor = (uint32_t)run->task.group->size;
+        inputs[i] = span_address(run, source_of(run, step, i));
+    struct kernel_reduce how = reduction_of(run, step, wide);
     kernel_reduce(&how, span_address(run, &step->at), inputs, (int)step->source_count,
                   step->at.count);
 }
 
 static void start_copy(struct comm_run *run, const struct schedule_step *step)
 {
-    const struct schedule_span *from = &run->plan->schedule->sources[step->source_first];
+    const struct schedule_span *from = source_of(run, step, 0);
     void *out = span_address(run, &step->at);
     const void *in = span_address(run, from);
-    const struct comm_call *call = &run->task.call;
-    if (step->final && call->op == SHOAL_AVG)
-        kernel_divide(call->dtype, out, in, (uint32_t)run->task.group->size, step->at.count);
+    bool divides = step->final && run->task.call.op == SHOAL_AVG;
+    bool converts = (from->buffer == BUFFER_WIDE) != (step->at.buffer == BUFFER_WIDE);
+    if (divides || converts)
+        start_reduce(run, step);
     else if (out != in)
         memmove(out, in, span_bytes(run, &step->at));
 }
@@ -592,6 +615,7 @@ enum shoal_status comm_engine_start_plan(struct comm_engine *engine, struct comm
     run->bases[BUFFER_INPUT] = (unsigned char *)call->in;
     run->bases[BUFFER_OUTPUT] = call->out;
     run->bases[BUFFER_SCRATCH] = run->scratch;
+    run->bases[BUFFER_WIDE] = run->scratch + plan->wide_at;
     status = call->has_factor ? scale_input(run, call) : SHOAL_OK;
     if (status != SHOAL_OK) {
         run_release(run);

@@ -44,8 +44,8 @@ struct schedule_builder {
     uint32_t *sent, *received; /* [size] messages to and from each rank */
     bool aliased;              /* INPUT and OUTPUT are one buffer, with these bases: */
     uint64_t input_base, output_base;
-    struct access_map *output, *scratch;
-    uint64_t scratch_count;
+    struct access_map *output, *scratch, *wide;
+    uint64_t scratch_count, wide_count;
     struct access_list before; /* of the step in hand */
     struct access_list ends, gate;
     uint32_t gate_end; /* steps from this number on are behind the gate */
@@ -62,6 +62,12 @@ const char *comm_kind_name(enum coll_kind kind)
         [COLL_RECV] = "recv",
     };
     return (unsigned)kind < COLL_KIND_COUNT ? names[kind] : "?";
+}
+
+const char *schedule_buffer_name(enum schedule_buffer buffer)
+{
+    static const char *const names[BUFFER_COUNT] = {"input", "output", "scratch", "wide"};
+    return (unsigned)buffer < BUFFER_COUNT ? names[buffer] : "?";
 }
 
 uint64_t schedule_block_count(const struct coll_shape *shape, int i)
@@ -177,6 +183,8 @@ enum shoal_status schedule_builder_create(const struct coll_shape *shape,
         status = comm_access_map_create(&builder->output);
     if (status == SHOAL_OK)
         status = comm_access_map_create(&builder->scratch);
+    if (status == SHOAL_OK)
+        status = comm_access_map_create(&builder->wide);
     if (status != SHOAL_OK) {
         schedule_builder_free(builder);
         return status;
@@ -191,6 +199,7 @@ void schedule_builder_free(struct schedule_builder *builder)
         return;
     comm_access_map_free(builder->output);
     comm_access_map_free(builder->scratch);
+    comm_access_map_free(builder->wide);
     comm_access_list_release(&builder->before);
     comm_access_list_release(&builder->ends);
     comm_access_list_release(&builder->gate);
@@ -211,8 +220,8 @@ static struct access_map *locate(const struct schedule_builder *builder, struct 
                                  uint64_t *offset)
 {
     *offset = span.offset;
-    if (span.buffer == BUFFER_SCRATCH)
-        return builder->scratch;
+    if (span.buffer == BUFFER_SCRATCH || span.buffer == BUFFER_WIDE)
+        return span.buffer == BUFFER_WIDE ? builder->wide : builder->scratch;
     if (!builder->aliased)
         return span.buffer == BUFFER_OUTPUT ? builder->output : NULL;
     *offset += span.buffer == BUFFER_INPUT ? builder->input_base : builder->output_base;
@@ -429,6 +438,20 @@ struct schedule_span schedule_scratch(struct schedule_builder *builder, uint64_t
     return span;
 }
 
+struct schedule_span schedule_sums(struct schedule_builder *builder, uint64_t count)
+{
+    if (!builder->shape->wide_sums)
+        return schedule_scratch(builder, count);
+    struct schedule_span span = span_of(BUFFER_WIDE, builder->wide_count, count);
+    builder->wide_count += count;
+    return span;
+}
+
+struct schedule_span schedule_sums_at(struct schedule_builder *builder, struct schedule_span place)
+{
+    return builder->shape->wide_sums ? schedule_sums(builder, place.count) : place;
+}
+
 /* ---- finish -------------------------------------------------------------------------------- */
 
 /* Edges by their earlier step, in the order of the later ones: a counting sort. */
@@ -457,6 +480,7 @@ static enum shoal_status compact(const struct schedule_builder *builder, struct 
     schedule->source_count = builder->source_count;
     schedule->edge_count = builder->edge_count;
     schedule->scratch_count = builder->scratch_count;
+    schedule->wide_count = builder->wide_count;
     if (builder->step_count)
         memcpy(schedule->steps, builder->steps, sizeof(*builder->steps) * builder->step_count);
     if (builder->source_count)

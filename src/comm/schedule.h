@@ -3,7 +3,7 @@
  * schedule.h: a collective algorithm as data.
  *
  * A schedule is what one rank does in one operation: steps (send, receive, reduce, copy) on spans
- * of three buffers (input, output, scratch), each with the steps it must wait for. Algorithms in
+ * of buffers (input, output, scratch), each with the steps it must wait for. Algorithms in
  * coll/ emit it, the engine runs it, the verifier proves it, `shoal plan` shows it.
  *
  * Program order makes the dependencies: an emitter writes its steps as if they ran one after the
@@ -16,6 +16,11 @@
  *
  * Units: spans are in elements of the shape's elem_bytes. Offsets of INPUT and OUTPUT are from the
  * caller's pointers.
+ *
+ * Rounding: sums of 16-bit floats are made in f32 and rounded once. So of these a partial sum lies
+ * in WIDE, whose elements are f32, and travels from WIDE to WIDE; only the reduce that completes a
+ * sum, which is final, writes to another buffer. A reduce or copy may mix WIDE with the others.
+ * Emitters ask for schedule_sums() and schedule_sums_at() and need not know the dtype.
  *
  * In place: shape.in_place makes INPUT and OUTPUT overlap as shoal.h says for the kind; the builder
  * then compares spans by their real position. An emitter never writes to INPUT.
@@ -54,6 +59,7 @@ struct coll_shape {
     int rank, size;
     int root; /* reduce, broadcast, gather, scatter */
     size_t elem_bytes;
+    bool wide_sums;         /* the elements are 16-bit floats: partial sums lie in WIDE */
     uint64_t count;         /* per rank as in shoal.h's call; v forms: unused */
     const uint64_t *counts; /* v forms: [size]; NULL: every one is `count` */
     const uint64_t *displs; /* v forms: [size] on the side with p blocks; NULL: packed */
@@ -69,12 +75,32 @@ struct coll_shape {
 uint64_t schedule_block_count(const struct coll_shape *shape, int i);
 uint64_t schedule_block_offset(const struct coll_shape *shape, int i);
 
-enum schedule_buffer { BUFFER_INPUT = 0, BUFFER_OUTPUT, BUFFER_SCRATCH };
+enum schedule_buffer {
+    BUFFER_INPUT = 0,
+    BUFFER_OUTPUT,
+    BUFFER_SCRATCH,
+    BUFFER_WIDE, /* scratch of f32 */
+    BUFFER_COUNT
+};
+
+/* "input", … for shows and messages. */
+const char *schedule_buffer_name(enum schedule_buffer buffer);
+
+/* Bytes of an element in a buffer; `elem_bytes` is the shape's. */
+static inline size_t schedule_elem_bytes(enum schedule_buffer buffer, size_t elem_bytes)
+{
+    return buffer == BUFFER_WIDE ? sizeof(float) : elem_bytes;
+}
 
 struct schedule_span {
     enum schedule_buffer buffer;
     uint64_t offset, count; /* elements */
 };
+
+static inline uint64_t schedule_span_bytes(struct schedule_span span, size_t elem_bytes)
+{
+    return span.count * schedule_elem_bytes(span.buffer, elem_bytes);
+}
 
 enum step_kind { STEP_SEND = 0, STEP_RECV, STEP_REDUCE, STEP_COPY };
 
@@ -98,8 +124,8 @@ struct schedule {
     uint32_t source_count;
     uint32_t *edges;
     uint32_t edge_count;
-    uint64_t scratch_count; /* elements of scratch that it needs */
-    const char *algorithm;  /* name, static */
+    uint64_t scratch_count, wide_count; /* elements of SCRATCH and WIDE that it needs */
+    const char *algorithm;              /* name, static */
 };
 
 /* ---- building ---------------------------------------------------------------------------------
@@ -132,6 +158,11 @@ void schedule_fence(struct schedule_builder *builder);
 /* Takes `count` elements of scratch; returned span is the emitter's for the whole schedule. Reuse
  * is the emitter's choice, by using the same span again. */
 struct schedule_span schedule_scratch(struct schedule_builder *builder, uint64_t count);
+/* The same for partial sums: of WIDE or, where elements are as wide as sums, of SCRATCH. */
+struct schedule_span schedule_sums(struct schedule_builder *builder, uint64_t count);
+/* Where the partial sums of what will lie at `place` are kept: there if it is wide enough for them,
+ * else in as much of WIDE. */
+struct schedule_span schedule_sums_at(struct schedule_builder *builder, struct schedule_span place);
 /* Ends the building; frees the builder in any case. */
 enum shoal_status schedule_finish(struct schedule_builder *builder, const char *algorithm,
                                   struct schedule **out);

@@ -330,6 +330,69 @@ static void test_random_programs(void **state)
     }
 }
 
+/* ---- partial sums -------------------------------------------------------------------------- */
+
+static void test_partial_sums_lie_in_scratch_or_at_their_place(void **state)
+{
+    (void)state;
+    struct coll_shape shape = make_shape(COLL_ALLREDUCE, 0, false);
+    struct schedule_builder *builder = start(&shape);
+    struct schedule_span first = schedule_scratch(builder, 3), sums = schedule_sums(builder, 4);
+    struct schedule_span at = schedule_sums_at(builder, output(2, 5));
+    assert_int_equal(sums.buffer, BUFFER_SCRATCH);
+    assert_int_equal(sums.offset, first.offset + 3);
+    assert_int_equal(at.buffer, BUFFER_OUTPUT);
+    assert_int_equal(at.offset, 2);
+    assert_int_equal(at.count, 5);
+    struct schedule *schedule = end(builder);
+    assert_int_equal(schedule->scratch_count, 7);
+    assert_int_equal(schedule->wide_count, 0);
+    schedule_free(schedule);
+}
+
+/* Of 16-bit floats they lie in WIDE, apart from scratch of the same offsets, and have a life there
+ * as everywhere: who reads waits for who wrote. */
+static void test_partial_sums_of_halves_are_wide(void **state)
+{
+    (void)state;
+    struct coll_shape shape = make_shape(COLL_ALLREDUCE, 0, false);
+    shape.elem_bytes = 2;
+    shape.wide_sums = true;
+    struct schedule_builder *builder = start(&shape);
+    struct schedule_span slot = schedule_scratch(builder, 4), other = schedule_sums(builder, 1);
+    struct schedule_span sum = schedule_sums_at(builder, output(6, 4));
+    struct schedule_span sources[2] = {slot, input(0, 4)};
+    assert_int_equal(other.buffer, BUFFER_WIDE);
+    assert_int_equal(sum.buffer, BUFFER_WIDE);
+    assert_int_equal(sum.offset, 1);
+    assert_int_equal(sum.count, 4);
+    schedule_recv(builder, 1, slot);                       /* 0 */
+    schedule_reduce(builder, sum, sources, 2, false);      /* 1: reads what 0 wrote */
+    schedule_recv(builder, 2, slot);                       /* 2: writes what 1 read */
+    schedule_send(builder, 3, sum);                        /* 3: reads what 1 wrote, not 2 */
+    schedule_reduce(builder, output(6, 4), &sum, 1, true); /* 4: so does this */
+    schedule_copy(builder, other, input(0, 1));            /* 5: apart */
+    struct schedule *schedule = end(builder);
+    assert_int_equal(schedule->scratch_count, 4);
+    assert_int_equal(schedule->wide_count, 5);
+    assert_int_equal(schedule->step_count, 6);
+    assert_int_equal(schedule->edge_count, 4);
+    assert_true(has_edge(schedule, 0, 1));
+    assert_true(has_edge(schedule, 1, 2));
+    assert_true(has_edge(schedule, 1, 3));
+    assert_true(has_edge(schedule, 1, 4));
+    schedule_free(schedule);
+}
+
+static void test_spans_have_their_buffer_s_width(void **state)
+{
+    (void)state;
+    assert_int_equal(schedule_span_bytes(output(7, 5), 2), 10);
+    assert_int_equal(schedule_span_bytes(span_of(BUFFER_WIDE, 7, 5), 2), 20);
+    for (int buffer = 0; buffer < BUFFER_COUNT; buffer++)
+        assert_string_not_equal(schedule_buffer_name((enum schedule_buffer)buffer), "?");
+}
+
 /* ---- size and failure ---------------------------------------------------------------------- */
 
 /* 100,000 steps on a fragmented buffer, whose slots are used again and again. */
@@ -401,6 +464,9 @@ int main(void)
         cmocka_unit_test(test_signals_and_awaits),
         cmocka_unit_test(test_fence),
         cmocka_unit_test(test_random_programs),
+        cmocka_unit_test(test_partial_sums_lie_in_scratch_or_at_their_place),
+        cmocka_unit_test(test_partial_sums_of_halves_are_wide),
+        cmocka_unit_test(test_spans_have_their_buffer_s_width),
         cmocka_unit_test(test_edges_stay_few),
         cmocka_unit_test(test_every_failing_allocation),
     };
