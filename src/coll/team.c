@@ -66,7 +66,7 @@ static int member_before(const struct team *team, int distance)
 /* A reduce over a team on its way through the segments. */
 struct reducing {
     struct schedule_builder *builder;
-    const struct team *team;
+    struct team *team;
     const struct part *parts;
     struct schedule_span from, to; /* the range; where the own part's sum goes */
     uint64_t segment_count, segments;
@@ -76,12 +76,15 @@ struct reducing {
     bool final;
 };
 
-/* Scratch of at least `count` elements; the team keeps the largest. */
-static struct schedule_span take_slots(struct schedule_builder *builder, struct team *team,
+/* Scratch of at least `count` elements as wide as those to be summed; the team keeps the largest.
+ */
+static struct schedule_span take_slots(const struct reducing *reducing, struct team *team,
                                        uint64_t count)
 {
+    bool wide = reducing->from.buffer == BUFFER_WIDE;
     if (team->slots.count < count)
-        team->slots = schedule_scratch(builder, count);
+        team->slots = wide ? schedule_sums(reducing->builder, count)
+                           : schedule_scratch(reducing->builder, count);
     return team->slots;
 }
 
@@ -96,20 +99,20 @@ static enum shoal_status reducing_init(struct reducing *reducing, struct team *t
     reducing->slot_count = count < segment_count ? count : segment_count;
     reducing->row_count = reducing->slot_count * (uint64_t)(team->size - 1);
     uint64_t window = coll_segments_in(count, segment_count);
-    reducing->window = window < WINDOW_SLOTS ? window : WINDOW_SLOTS;
-    reducing->slots = take_slots(reducing->builder, team, reducing->row_count * reducing->window);
+    reducing->window = window < WINDOW_SLOTS && !team->again ? window : WINDOW_SLOTS;
+    reducing->slots = take_slots(reducing, team, reducing->row_count * reducing->window);
     return SHOAL_OK;
 }
 
 /* One segment of the caller's own part: receives all peers' in slots, reduces them with its own. */
 static void reduce_own_segment(const struct reducing *reducing, uint64_t segment)
 {
-    const struct team *team = reducing->team;
+    struct team *team = reducing->team;
     struct schedule_span own = coll_segment_of(
         coll_part_at(reducing->from, reducing->parts[team->me]), segment, reducing->segment_count);
     if (own.count == 0)
         return;
-    uint64_t row = segment % reducing->window * reducing->row_count;
+    uint64_t row = team->segments_reduced++ % reducing->window * reducing->row_count;
     for (int distance = 1; distance < team->size; distance++) {
         int member = member_before(team, distance);
         int slot = member < team->me ? member : member - 1;
@@ -229,13 +232,26 @@ enum shoal_status coll_team_allreduce(struct schedule_builder *builder, struct t
     return status;
 }
 
-/* Parts of `count` elements for all members but one, which gets an empty part. */
-static void cut_without(uint64_t count, struct part *parts, int part_count, int without)
+/* Parts of `count` elements: `own_count` for one member, at the end, and even ones for the others.
+ */
+static void cut_around(uint64_t count, struct part *parts, int part_count, int member,
+                       uint64_t own_count)
 {
-    coll_parts_cut(count, parts, part_count - 1);
-    for (int i = part_count - 1; i > without; i--)
+    coll_parts_cut(count - own_count, parts, part_count - 1);
+    for (int i = part_count - 1; i > member; i--)
         parts[i] = parts[i - 1];
-    parts[without] = (struct part){0};
+    parts[member] = (struct part){count - own_count, own_count};
+}
+
+/* What the root of a reduce sums itself. With x elements its port sends count-x operands, and gets
+ * (size-1)x operands and count-x results. If operands are as wide as results nothing is best, or
+ * everything if there are two members; if they are twice as wide, what makes both directions equal.
+ */
+static uint64_t root_share(struct schedule_span from, int size)
+{
+    if (from.buffer == BUFFER_WIDE)
+        return from.count / (2 * (uint64_t)size - 1);
+    return size > 2 ? 0 : from.count;
 }
 
 /* One segment of each owner's sum goes to the root, into the range at `into`. */
@@ -261,14 +277,11 @@ enum shoal_status coll_team_reduce_to(struct schedule_builder *builder, struct t
 {
     struct part *parts;
     TRY(BASE_NEW_ARRAY(&parts, team->size, "a team's parts"));
-    if (team->size > 2)
-        cut_without(from.count, parts, team->size, root);
-    else
-        parts[root].count = from.count;
+    cut_around(from.count, parts, team->size, root, root_share(from, team->size));
     struct reducing reducing = {.builder = builder,
                                 .parts = parts,
                                 .from = from,
-                                .to = into,
+                                .to = coll_part_at(into, parts[root]),
                                 .segment_count = segment_count,
                                 .final = true};
     if (team->me != root)
@@ -308,7 +321,7 @@ enum shoal_status coll_team_broadcast(struct schedule_builder *builder, const st
     TRY(BASE_NEW_ARRAY(&parts, team->size, "a team's parts"));
     enum shoal_status status = BASE_NEW_ARRAY(&ranks, team->size, "a team's ranks");
     if (status == SHOAL_OK) {
-        cut_without(into.count, parts, team->size, root);
+        cut_around(into.count, parts, team->size, root, 0);
         coll_team_deal(builder, team, parts, root, from, coll_part_at(into, parts[team->me]),
                        segment_count);
         if (team->me == root)

@@ -24,8 +24,10 @@ struct team {
     const int *ranks; /* [size] of the group, borrowed */
     int size;
     int me; /* index of the caller in ranks */
-    struct schedule_span
-        slots; /* scratch of coll_team_reduce, kept for the next one; zeroed to start */
+    /* Of coll_team_reduce, zeroed to start. One team sums inputs or sums, not both. */
+    bool again;                 /* it is called several times: slots for a whole window at once */
+    struct schedule_span slots; /* scratch, kept for the next call */
+    uint64_t segments_reduced;
 };
 
 /* Cuts count elements in parts that differ by at most one element. */
@@ -37,8 +39,8 @@ void coll_parts_of_blocks(const struct coll_shape *shape, struct part *parts);
 struct schedule_span coll_part_at(struct schedule_span base, struct part part);
 
 /* Member i gets the sum of all members' part i, in the order of the team, in one reduce per
- * segment. `from`: where the caller's range begins; `to`: where its own part's sum goes. Scratch: a
- * window of segments per peer. */
+ * segment. `from`: where the caller's range begins, inputs on all members or sums on all; `to`:
+ * where its own part's sum goes. Scratch: a window of segments per peer. */
 enum shoal_status coll_team_reduce(struct schedule_builder *builder, struct team *team,
                                    const struct part *parts, struct schedule_span from,
                                    struct schedule_span to, uint64_t segment_count, bool final);
@@ -67,7 +69,8 @@ enum shoal_status coll_team_allreduce(struct schedule_builder *builder, struct t
                                       uint64_t segment_count);
 /* Member `root` gets the final sum of all members' `from` at its `into`. The parts belong to the
  * others, so that the root's port carries the range once in each direction and not nearly twice;
- * with two members to the root. */
+ * with two members to the root. Of f32 sums, which come back in 16 bits, the root has a small part
+ * too. */
 enum shoal_status coll_team_reduce_to(struct schedule_builder *builder, struct team *team, int root,
                                       struct schedule_span from, struct schedule_span into,
                                       uint64_t segment_count);

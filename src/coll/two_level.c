@@ -12,6 +12,10 @@
  * So all owners of a host share the work and drive the network together, hosts of unequal size fit
  * in, and with one rank on some host it becomes the form with one leader per host.
  *
+ * A slice goes through these steps in pieces, each a segment per host long, so that the network
+ * works on one piece while the hosts work on the next ones; the host's sums need scratch for a few
+ * pieces only, however long the buffer is.
+ *
  * Reduce ends with the owners on the root's host, which hand over to the root. Broadcast starts
  * from the root, which stands for all owners of its host.
  *
@@ -22,23 +26,49 @@
 #include "base/status.h"
 #include "coll/algorithms.h"
 #include "coll/layout.h"
+#include "coll/segments.h"
 #include "coll/team.h"
+
+#define PIECES_AHEAD 4
 
 struct two_level {
     const struct coll_shape *shape;
     struct schedule_builder *builder;
     struct layout layout;
     struct team host;    /* the ranks of this host */
+    struct team owners;  /* of this rank's slice, one of each host, if it has one */
     struct part *slices; /* [host's size] empty beyond the owners */
+    struct part *pieces; /* [host's size] of the slices, those in hand */
     int *peer_ranks;     /* [host_count] room for a team with one rank of each host */
     bool is_owner;
+    uint64_t piece_count, pieces_total; /* elements of a piece; pieces of the longest slice */
+    struct schedule_span sums;          /* of the host, for PIECES_AHEAD pieces */
 };
 
 static void two_level_release(struct two_level *level)
 {
     coll_layout_release(&level->layout);
     base_free(level->slices);
+    base_free(level->pieces);
     base_free(level->peer_ranks);
+}
+
+/* The team of the owners of one slice, one of each host, in host order. */
+static struct team owners_of(const struct two_level *level, int slice)
+{
+    for (int host = 0; host < level->layout.host_count; host++)
+        level->peer_ranks[host] = coll_layout_rank(&level->layout, host, slice);
+    return (struct team){
+        .ranks = level->peer_ranks, .size = level->layout.host_count, .me = level->layout.host};
+}
+
+/* The number of a rank of this host on it; the host's size for others. */
+static int local_of(const struct two_level *level, int rank)
+{
+    int local = 0;
+    while (local < level->host.size && level->host.ranks[local] != rank)
+        local++;
+    return local;
 }
 
 static enum shoal_status two_level_init(const struct coll_shape *shape,
@@ -49,6 +79,8 @@ static enum shoal_status two_level_init(const struct coll_shape *shape,
     TRY(coll_layout_init(shape, layout));
     int host_size = coll_layout_host_size(layout, layout->host);
     enum shoal_status status = BASE_NEW_ARRAY(&level->slices, host_size, "a team's parts");
+    if (status == SHOAL_OK)
+        status = BASE_NEW_ARRAY(&level->pieces, host_size, "a team's parts");
     if (status == SHOAL_OK)
         status = BASE_NEW_ARRAY(&level->peer_ranks, shape->host_count, "a team's ranks");
     if (status != SHOAL_OK) {
@@ -63,27 +95,51 @@ static enum shoal_status two_level_init(const struct coll_shape *shape,
     return SHOAL_OK;
 }
 
-/* The team of the owners of one slice, one of each host, in host order. */
-static struct team owners_of(const struct two_level *level, int slice)
+/* ---- allreduce and reduce ------------------------------------------------------------------ */
+
+/* Whether the host has a sum of its own, be it of one rank's input in f32, since the owners of a
+ * slice must all have the same width. */
+static bool makes_sums(const struct two_level *level)
 {
-    for (int host = 0; host < level->layout.host_count; host++)
-        level->peer_ranks[host] = coll_layout_rank(&level->layout, host, slice);
-    return (struct team){
-        .ranks = level->peer_ranks, .size = level->layout.host_count, .me = level->layout.host};
+    return level->host.size > 1 || level->shape->wide_sums;
 }
 
-/* Step 1: sums the host's parts of this rank's slice at `place`; returns where the sum is, which is
- * the input where the rank is alone. */
-static enum shoal_status reduce_on_host(struct two_level *level, struct schedule_span place,
+/* Cuts the slices in pieces, and takes scratch for their sums. */
+static void begin_pieces(struct two_level *level)
+{
+    const struct coll_shape *shape = level->shape;
+    uint64_t longest = level->slices[0].count;
+    level->piece_count = longest;
+    if (longest / (uint64_t)shape->host_count > shape->segment_count)
+        level->piece_count = shape->segment_count * (uint64_t)shape->host_count;
+    level->pieces_total = longest ? coll_segments_in(longest, level->piece_count) : 0;
+    level->host.again = level->pieces_total > 1;
+    if (!level->is_owner)
+        return;
+    level->owners = owners_of(level, level->layout.local);
+    level->owners.again = level->host.again;
+    uint64_t pieces = level->pieces_total < PIECES_AHEAD ? level->pieces_total : PIECES_AHEAD;
+    if (makes_sums(level))
+        level->sums = schedule_sums(level->builder, pieces * level->piece_count);
+}
+
+/* Step 1: sums the host's inputs of piece `number` of this rank's slice; *out is where, the input
+ * itself if the host has no sum. Its count is the piece's, 0 if the slice has no such piece. */
+static enum shoal_status reduce_on_host(struct two_level *level, uint64_t number,
                                         struct schedule_span *out)
 {
     struct schedule_span input = span_of(BUFFER_INPUT, 0, level->shape->count);
-    if (level->host.size == 1) {
-        *out = coll_part_at(input, level->slices[0]);
-        return SHOAL_OK;
+    for (int local = 0; local < level->host.size; local++) {
+        struct schedule_span piece =
+            coll_segment_of(coll_part_at(input, level->slices[local]), number, level->piece_count);
+        level->pieces[local] = (struct part){piece.offset, piece.count};
     }
-    *out = place;
-    return coll_team_reduce(level->builder, &level->host, level->slices, input, place,
+    struct part own = level->pieces[level->host.me];
+    *out = coll_part_at(input, own);
+    if (!makes_sums(level))
+        return SHOAL_OK;
+    *out = coll_span_within(level->sums, number % PIECES_AHEAD * level->piece_count, own.count);
+    return coll_team_reduce(level->builder, &level->host, level->pieces, input, *out,
                             level->shape->segment_count, false);
 }
 
@@ -91,13 +147,14 @@ static enum shoal_status run_allreduce(struct two_level *level)
 {
     uint64_t segment_count = level->shape->segment_count;
     struct schedule_span output = span_of(BUFFER_OUTPUT, 0, level->shape->count), sum;
-    struct schedule_span slice = coll_part_at(output, level->slices[level->layout.local]);
-    TRY(reduce_on_host(level, slice, &sum));
-    if (level->is_owner) {
-        struct team owners = owners_of(level, level->layout.local);
-        TRY(coll_team_allreduce(level->builder, &owners, sum, slice, segment_count));
+    begin_pieces(level);
+    for (uint64_t number = 0; number < level->pieces_total; number++) {
+        TRY(reduce_on_host(level, number, &sum));
+        struct schedule_span place = coll_part_at(output, level->pieces[level->host.me]);
+        if (level->is_owner)
+            TRY(coll_team_allreduce(level->builder, &level->owners, sum, place, segment_count));
+        coll_team_share(level->builder, &level->host, level->pieces, place, output, segment_count);
     }
-    coll_team_share(level->builder, &level->host, level->slices, slice, output, segment_count);
     return SHOAL_OK;
 }
 
@@ -105,26 +162,25 @@ static enum shoal_status run_reduce(struct two_level *level)
 {
     const struct coll_shape *shape = level->shape;
     struct schedule_span output = span_of(BUFFER_OUTPUT, 0, shape->count), sum;
-    struct part own = level->slices[level->layout.local];
-    struct schedule_span slice = coll_part_at(output, own);
-    if (shape->rank != shape->root)
-        slice = schedule_scratch(level->builder, own.count);
-    int root_host = shape->host_of[shape->root];
-    TRY(reduce_on_host(level, slice, &sum));
-    if (level->is_owner) {
-        struct team owners = owners_of(level, level->layout.local);
-        TRY(coll_team_reduce_to(level->builder, &owners, root_host, sum, slice,
-                                shape->segment_count));
+    struct schedule_span slice = coll_part_at(output, level->slices[level->host.me]);
+    int root_host = shape->host_of[shape->root], root = local_of(level, shape->root);
+    if (level->layout.host == root_host && level->host.me != root)
+        slice = schedule_scratch(level->builder, slice.count);
+    begin_pieces(level);
+    for (uint64_t number = 0; number < level->pieces_total; number++) {
+        TRY(reduce_on_host(level, number, &sum));
+        struct schedule_span place = coll_segment_of(slice, number, level->piece_count);
+        if (level->is_owner)
+            TRY(coll_team_reduce_to(level->builder, &level->owners, root_host, sum, place,
+                                    shape->segment_count));
+        if (level->layout.host == root_host)
+            coll_team_collect(level->builder, &level->host, level->pieces, root, place, output,
+                              shape->segment_count);
     }
-    if (level->layout.host != root_host)
-        return SHOAL_OK;
-    int root = 0;
-    while (level->host.ranks[root] != shape->root)
-        root++;
-    coll_team_collect(level->builder, &level->host, level->slices, root, slice, output,
-                      shape->segment_count);
     return SHOAL_OK;
 }
+
+/* ---- broadcast ----------------------------------------------------------------------------- */
 
 /* Slice `slice` goes from the root to its owners on the other hosts. The root's own copy is made
  * later, with the one on its host. */
@@ -155,11 +211,8 @@ static enum shoal_status run_broadcast(struct two_level *level)
     }
     for (int slice = 0; slice < level->layout.smallest && shape->rank == shape->root; slice++)
         TRY(broadcast_slice(level, slice, level->slices[slice]));
-    int root = 0;
-    while (level->host.ranks[root] != shape->root)
-        root++;
-    return coll_team_broadcast(level->builder, &level->host, root, input, output,
-                               shape->segment_count);
+    return coll_team_broadcast(level->builder, &level->host, local_of(level, shape->root), input,
+                               output, shape->segment_count);
 }
 
 static enum shoal_status emit(const struct coll_shape *shape, struct schedule_builder *builder)
