@@ -114,6 +114,11 @@ static bool reduces(enum coll_kind kind)
     return kind == COLL_ALLREDUCE || kind == COLL_REDUCE || kind == COLL_REDUCE_SCATTER;
 }
 
+static bool sees_hosts(const struct coll_algorithm *algorithm)
+{
+    return strcmp(algorithm->name, "two_level") == 0;
+}
+
 /* Runs the case with what the running number turns: segment, way to send, hosts, order. */
 static bool run_turned(struct rig *rig, struct operation_options options, unsigned turn)
 {
@@ -300,6 +305,91 @@ static void test_order_of_sums(void **state)
                 run_turned(&rig, options, turn++);
             }
         }
+        rig_close(&rig);
+    }
+}
+
+/* ---- 16-bit floats
+ * ---------------------------------------------------------------------------------------------- */
+
+static const struct operation_options *halves_of(int number, int size, unsigned way)
+{
+    static const enum shoal_op ops[] = {SHOAL_SUM, SHOAL_AVG, SHOAL_PROD};
+    static const uint64_t segments[] = {100000, 3, 16};
+    static struct operation_options options;
+    options = (struct operation_options){
+        .coll = {.algorithm = coll_algorithms()[number],
+                 .size = size,
+                 .root = (int)way % size,
+                 .count = way % 5 == 0 ? 1 : 133,
+                 .segment_count = segments[way % COUNT_OF(segments)],
+                 .hosts = (enum case_hosts)(way % HOSTS_LAYOUTS),
+                 .in_place = (enum case_in_place)(way / 2 % PLACE_COUNT)},
+        .dtype = way % 2 ? SHOAL_F16 : SHOAL_BF16,
+        .op = ops[way / 6 % COUNT_OF(ops)],
+        .seed = way};
+    return &options;
+}
+
+#define HALVES_WAYS \
+    60 /* each host layout with each dtype and op, and with each segment and place */
+
+/* Whatever the tree, its sums in f32 are the same here, and one rounding gives the bits of the
+ * plain reference; a sum that was in 16 bits on its way does not. */
+static void test_halves_are_rounded_once(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= ENGINES_MAX; size++) {
+        struct rig rig;
+        rig_open(&rig, size);
+        for (int i = 0; coll_algorithms()[i]; i++)
+            for (unsigned way = 0; way < HALVES_WAYS && reduces(coll_algorithms()[i]->kind);
+                 way += sees_hosts(coll_algorithms()[i]) ? 1 : 7) {
+                struct operation_options options = *halves_of(i, size, way);
+                options.values = VALUES_HALVES;
+                run_case(rig.group[way % EAGER_COUNT], &options,
+                         (enum start_order)(way / 5 % START_ORDERS));
+            }
+        rig_close(&rig);
+    }
+}
+
+/* Runs an allreduce and keeps its result. */
+static bool keep_result(struct engines_group *group, const struct operation_options *options,
+                        enum start_order order, unsigned char *result)
+{
+    struct operation *operation = NULL;
+    bool fits;
+    must(operation_create(options, group, &fits, &operation));
+    if (!fits)
+        return false;
+    start_all(operation, order);
+    engines_settle(group->engines);
+    memcpy(result, operation->result, operation->sum_count * operation->elem_bytes);
+    finish(operation);
+    return true;
+}
+
+/* Sums that depend on the order have the same bits however messages are sent and ranks start. */
+static void test_repetitions(void **state)
+{
+    (void)state;
+    static unsigned char first[1024], again[1024];
+    for (int size = 2; size <= ENGINES_MAX; size += 5) {
+        struct rig rig;
+        rig_open(&rig, size);
+        for (int i = 0; coll_algorithms()[i]; i++)
+            for (unsigned way = 0; way < 10 && coll_algorithms()[i]->kind == COLL_ALLREDUCE;
+                 way++) {
+                struct operation_options options = *halves_of(i, size, way);
+                options.values = VALUES_ANY;
+                if (!keep_result(rig.group[0], &options, START_FORWARD, first))
+                    continue;
+                for (int k = 0; k < EAGER_COUNT; k++) {
+                    keep_result(rig.group[k], &options, (enum start_order)k, again);
+                    assert_memory_equal(again, first, 2 * options.coll.count);
+                }
+            }
         rig_close(&rig);
     }
 }
@@ -501,7 +591,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_all_sizes),     TEST(test_long_buffers),
         TEST(test_v_forms),       TEST(test_dtypes_and_ops),
-        TEST(test_order_of_sums), TEST(test_many_at_once),
+        TEST(test_order_of_sums), TEST(test_halves_are_rounded_once),
+        TEST(test_repetitions),   TEST(test_many_at_once),
         TEST(test_far_ahead),     TEST(test_no_allocation_once_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

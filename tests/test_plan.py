@@ -86,9 +86,24 @@ def test_a_forced_algorithm_and_segment():
     assert len(shown["rounds"]) == 4
 
 
-def test_sums_that_round_once_or_are_reproducible():
-    assert plan("allreduce", "-n", 8, "-H", 4, "--dtype", "bf16")["algorithm"] == "direct"
+def test_sums_that_are_reproducible():
     assert plan("allreduce", "-n", 8, "-H", 4, "--reproducible")["algorithm"] == "direct"
+    shown = plan("allreduce", "-n", 8, "-H", 4, "--dtype", "bf16", "--reproducible")
+    assert shown["algorithm"] == "direct"
+
+
+def test_16_bit_floats_send_sums_in_f32_and_results_in_16_bits():
+    shape = ["allreduce", "-n", 16, "-H", 4, "-b", "64M", "--dtype", "bf16"]
+    shown = plan(*shape, "--verify", "--rank", 0)
+    direct = plan(*shape, "--algorithm", "direct")
+    assert shown["algorithm"] == "two_level"
+    assert shown["verified"] is True
+    for source, row in enumerate(shown["link_bytes"]):
+        assert all(row[target] == (32 + 16) * MIB for target in range(4) if target != source)
+    assert shown["predicted_ns"] < 1.6 * shown["bound_ns"]
+    assert shown["predicted_ns"] < 0.4 * direct["predicted_ns"]
+    sums = [step for step in shown["steps"] if step["kind"] == "reduce" and not step["final"]]
+    assert sums and all(step["at"]["buffer"] == "wide" for step in sums)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 16, 20, 40, 100, 300])

@@ -71,7 +71,7 @@ const char *plan_bytes_text(double bytes);
 const char *plan_time_text(double ns);
 static inline uint64_t plan_step_bytes(const struct plan *plan, const struct schedule_step *step)
 {
-    return step->at.count * plan->elem_bytes;
+    return schedule_span_bytes(step->at, plan->elem_bytes);
 }
 
 void plan_print_text(const struct plan *plan, FILE *out);

@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "kernel/kernel.h"
 
 const char *plan_host_name(const struct plan *plan, int host)
 {
@@ -72,6 +73,7 @@ static enum shoal_status fill_shapes(struct plan *plan)
                                                  .size = plan->size,
                                                  .root = request->root,
                                                  .elem_bytes = plan->elem_bytes,
+                                                 .wide_sums = kernel_dtype_is_half(request->dtype),
                                                  .count = plan->count,
                                                  .in_place = request->kind == COLL_BROADCAST,
                                                  .segment_count = 1,

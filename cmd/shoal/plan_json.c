@@ -65,9 +65,9 @@ static void print_links(const struct plan *plan, FILE *out)
 
 static void print_span(const struct plan *plan, struct schedule_span span, FILE *out)
 {
-    static const char *const names[] = {"input", "output", "scratch"};
-    fprintf(out, "{\"buffer\": \"%s\", \"offset\": %llu}", names[span.buffer],
-            (unsigned long long)(span.offset * plan->elem_bytes));
+    size_t elem_bytes = schedule_elem_bytes(span.buffer, plan->elem_bytes);
+    fprintf(out, "{\"buffer\": \"%s\", \"offset\": %llu}", schedule_buffer_name(span.buffer),
+            (unsigned long long)(span.offset * elem_bytes));
 }
 
 static void print_step(const struct plan *plan, const struct schedule *schedule, uint32_t number,

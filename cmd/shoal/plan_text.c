@@ -25,6 +25,18 @@ static void print_head(const struct plan *plan, FILE *out)
     fprintf(out, "  why        %s\n", plan->why);
 }
 
+static uint64_t longest_message(const struct plan *plan)
+{
+    uint64_t longest = 0;
+    for (int rank = 0; rank < plan->size; rank++)
+        for (uint32_t i = 0; i < plan->schedules[rank]->step_count; i++) {
+            const struct schedule_step *step = &plan->schedules[rank]->steps[i];
+            uint64_t bytes = step->kind == STEP_SEND ? plan_step_bytes(plan, step) : 0;
+            longest = bytes > longest ? bytes : longest;
+        }
+    return longest;
+}
+
 static void print_facts(const struct plan *plan, FILE *out)
 {
     uint32_t least = UINT32_MAX, most = 0;
@@ -33,16 +45,16 @@ static void print_facts(const struct plan *plan, FILE *out)
         const struct schedule *schedule = plan->schedules[rank];
         least = schedule->step_count < least ? schedule->step_count : least;
         most = schedule->step_count > most ? schedule->step_count : most;
-        scratch = schedule->scratch_count > scratch ? schedule->scratch_count : scratch;
+        uint64_t bytes = schedule_scratch_bytes(schedule, plan->elem_bytes);
+        scratch = bytes > scratch ? bytes : scratch;
     }
     fprintf(out, "  steps      %u", least);
     if (most > least)
         fprintf(out, " to %u", most);
     fprintf(out, " per rank");
     if (plan->round_count > 0)
-        fprintf(out, "; messages of at most %s",
-                plan_bytes_text((double)(plan->segment_count * plan->elem_bytes)));
-    fprintf(out, "; scratch %s\n", plan_bytes_text((double)(scratch * plan->elem_bytes)));
+        fprintf(out, "; messages of at most %s", plan_bytes_text((double)longest_message(plan)));
+    fprintf(out, "; scratch %s\n", plan_bytes_text((double)scratch));
     if (!plan->verified)
         return;
     fprintf(out, "  verified   %s; no deadlock, no race",
@@ -152,9 +164,9 @@ static void print_links(const struct plan *plan, FILE *out)
 
 static void print_span(const struct plan *plan, struct schedule_span span, FILE *out)
 {
-    static const char *const names[] = {"input", "output", "scratch"};
-    fprintf(out, "%s+%llu", names[span.buffer],
-            (unsigned long long)(span.offset * plan->elem_bytes));
+    size_t elem_bytes = schedule_elem_bytes(span.buffer, plan->elem_bytes);
+    fprintf(out, "%s+%llu", schedule_buffer_name(span.buffer),
+            (unsigned long long)(span.offset * elem_bytes));
 }
 
 static void print_step(const struct plan *plan, const struct schedule *schedule, uint32_t number,

@@ -66,6 +66,7 @@ static struct coll_shape shape_of(const struct comm_group *group, const struct c
                                .root = call->root,
                                .elem_bytes =
                                    call->kind == COLL_BARRIER ? 1 : kernel_dtype_bytes(call->dtype),
+                               .wide_sums = kernel_dtype_is_half(call->dtype),
                                .count = call->count,
                                .counts = call->counts,
                                .displs = call->displs,

@@ -66,6 +66,12 @@ static enum shoal_status emit_broadcast(const struct coll_shape *shape,
     return SHOAL_OK;
 }
 
+/* Whether the child v + step has children of its own, and so sends a sum. */
+static bool child_sends_sum(const struct tree *tree, int step)
+{
+    return step > 1 && tree->place + step + 1 < tree->shape->size;
+}
+
 #define CHILDREN_MAX 32 /* more than bits in a rank */
 
 static enum shoal_status emit_reduce(const struct coll_shape *shape,
@@ -76,12 +82,14 @@ static enum shoal_status emit_reduce(const struct coll_shape *shape,
     operands[0] = span_of(BUFFER_INPUT, 0, shape->count);
     int operand_count = 1;
     for (int step = 1; has_child(&tree, step); step *= 2) {
-        operands[operand_count] = schedule_scratch(builder, shape->count);
+        operands[operand_count] = child_sends_sum(&tree, step)
+                                      ? schedule_sums(builder, shape->count)
+                                      : schedule_scratch(builder, shape->count);
         coll_segments_recv(builder, rank_at(&tree, tree.place + step), operands[operand_count++],
                            shape->segment_count);
     }
     if (tree.place != 0)
-        sum = operand_count > 1 ? operands[1] : operands[0];
+        sum = operand_count > 1 ? schedule_sums_at(builder, operands[1]) : operands[0];
     uint64_t segments = coll_segments_in(shape->count, shape->segment_count);
     for (uint64_t segment = 0; segment < segments; segment++) {
         struct schedule_span pieces[CHILDREN_MAX];
@@ -217,7 +225,7 @@ const struct coll_algorithm coll_binomial_broadcast = {
     .kind = COLL_BROADCAST,
     .summary = "down a binomial tree: log2 p rounds, n log2 p sent by the root",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_broadcast,
 };
 
@@ -234,7 +242,7 @@ const struct coll_algorithm coll_binomial_gather = {
     .kind = COLL_GATHER,
     .summary = "up a binomial tree: log2 p rounds, half of all blocks sent by one rank",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_gather,
 };
 
@@ -243,6 +251,6 @@ const struct coll_algorithm coll_binomial_scatter = {
     .kind = COLL_SCATTER,
     .summary = "down a binomial tree: log2 p rounds, all other blocks sent by the root",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_scatter,
 };

@@ -128,7 +128,7 @@ const struct coll_algorithm coll_bruck_allgather = {
     .kind = COLL_ALLGATHER,
     .summary = "collected blocks go to rank r-1, r-2, r-4, …: log2 p rounds, (p-1) n sent",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_allgather,
 };
 
@@ -137,7 +137,7 @@ const struct coll_algorithm coll_bruck_alltoall = {
     .kind = COLL_ALLTOALL,
     .summary = "blocks travel by the bits of their distance: log2 p rounds, (p/2) n log2 p sent",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .fits = has_equal_blocks,
     .emit = emit_alltoall,
 };

@@ -32,6 +32,6 @@ const struct coll_algorithm coll_chain_broadcast = {
     .kind = COLL_BROADCAST,
     .summary = "segments pass from rank to rank: p-2 + segments rounds, n sent",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_broadcast,
 };

@@ -11,9 +11,12 @@
  * rounds, but all its flows meet at each port. Measured on 4 and 8 hosts at 1 Gbit/s, large
  * messages (4 MiB and more) were 3 to 12 % nearer to the bound by the ring: ARCHITECTURE.md.
  *
- * Above the table stand two promises. 16-bit floats are rounded once, so all inputs of an element
- * meet in one reduce. With `reproducible` a floating-point sum has one tree whatever the size:
- * again one reduce over all inputs in rank order, the tree that the same-host path uses too.
+ * Partial sums of 16-bit floats travel as f32, twice as long. That pays where several ranks share
+ * a port, since one f32 sum is no longer than the two inputs that it stands for, and where messages
+ * are so small that only rounds count. Elsewhere the direct exchange sends inputs and results only.
+ *
+ * Above the table stands a promise: with `reproducible` a floating-point sum has one tree whatever
+ * the size, which is one reduce over all inputs in rank order, as on the same-host path.
  */
 #include <stdio.h>
 #include <string.h>
@@ -29,16 +32,17 @@
 #define SEGMENT_BYTES_MIN (16 * KIB)
 #define SEGMENT_BYTES_MAX (256 * KIB)
 
-enum layout {
-    ALL,     /* any layout */
-    STACKED, /* several hosts, several ranks on some */
+enum condition {
+    ALWAYS,
+    STACKED,   /* several hosts, several ranks on some */
+    SAME_WIDTH /* partial sums are no wider than elements: not of 16-bit floats */
 };
 
 /* Sizes: `bytes` of what one rank ends or begins with: the whole buffer of allreduce, reduce and
  * broadcast, all p blocks of the others. */
 struct row {
     enum coll_kind kind;
-    enum layout layout;
+    enum condition condition;
     int ranks_max;
     uint64_t bytes_max;
     const char *algorithm;
@@ -47,58 +51,60 @@ struct row {
 #define MANY INT32_MAX
 
 static const struct row table[] = {
-    /* kind               layout   ranks  bytes      algorithm */
-    {COLL_ALLREDUCE, ALL, 8, 8 * KIB, "exchange"},
-    {COLL_ALLREDUCE, ALL, MANY, 8 * KIB, "recursive_doubling"},
+    /* kind, condition, most ranks, most bytes, algorithm */
+    {COLL_ALLREDUCE, ALWAYS, 8, 8 * KIB, "exchange"},
+    {COLL_ALLREDUCE, ALWAYS, MANY, 8 * KIB, "recursive_doubling"},
     {COLL_ALLREDUCE, STACKED, MANY, ANY, "two_level"},
-    {COLL_ALLREDUCE, ALL, 8, 2 * MIB, "direct"},
-    {COLL_ALLREDUCE, ALL, 8, ANY, "ring"},
-    {COLL_ALLREDUCE, ALL, 32, ANY, "direct"},
-    {COLL_ALLREDUCE, ALL, MANY, 4 * MIB, "halving_doubling"},
-    {COLL_ALLREDUCE, ALL, MANY, ANY, "ring"},
+    {COLL_ALLREDUCE, ALWAYS, 8, 2 * MIB, "direct"},
+    {COLL_ALLREDUCE, SAME_WIDTH, 8, ANY, "ring"},
+    {COLL_ALLREDUCE, ALWAYS, 32, ANY, "direct"},
+    {COLL_ALLREDUCE, SAME_WIDTH, MANY, 4 * MIB, "halving_doubling"},
+    {COLL_ALLREDUCE, SAME_WIDTH, MANY, ANY, "ring"},
+    {COLL_ALLREDUCE, ALWAYS, MANY, ANY, "direct"},
 
-    {COLL_REDUCE, ALL, 8, 8 * KIB, "exchange"},
-    {COLL_REDUCE, ALL, MANY, 8 * KIB, "binomial"},
+    {COLL_REDUCE, ALWAYS, 8, 8 * KIB, "exchange"},
+    {COLL_REDUCE, ALWAYS, MANY, 8 * KIB, "binomial"},
     {COLL_REDUCE, STACKED, MANY, ANY, "two_level"},
-    {COLL_REDUCE, ALL, MANY, ANY, "direct"},
+    {COLL_REDUCE, ALWAYS, MANY, ANY, "direct"},
 
-    {COLL_BROADCAST, ALL, 8, 8 * KIB, "exchange"},
-    {COLL_BROADCAST, ALL, MANY, 32 * KIB, "binomial"},
+    {COLL_BROADCAST, ALWAYS, 8, 8 * KIB, "exchange"},
+    {COLL_BROADCAST, ALWAYS, MANY, 32 * KIB, "binomial"},
     {COLL_BROADCAST, STACKED, MANY, ANY, "two_level"},
-    {COLL_BROADCAST, ALL, 64, ANY, "direct"},
-    {COLL_BROADCAST, ALL, MANY, ANY, "chain"},
+    {COLL_BROADCAST, ALWAYS, 64, ANY, "direct"},
+    {COLL_BROADCAST, ALWAYS, MANY, ANY, "chain"},
 
-    {COLL_ALLGATHER, ALL, 8, 64 * KIB, "direct"},
-    {COLL_ALLGATHER, ALL, MANY, 64 * KIB, "bruck"},
+    {COLL_ALLGATHER, ALWAYS, 8, 64 * KIB, "direct"},
+    {COLL_ALLGATHER, ALWAYS, MANY, 64 * KIB, "bruck"},
     {COLL_ALLGATHER, STACKED, MANY, ANY, "two_level"},
-    {COLL_ALLGATHER, ALL, 16, 512 * KIB, "direct"},
-    {COLL_ALLGATHER, ALL, 16, ANY, "ring"},
-    {COLL_ALLGATHER, ALL, 32, ANY, "direct"},
-    {COLL_ALLGATHER, ALL, MANY, ANY, "ring"},
+    {COLL_ALLGATHER, ALWAYS, 16, 512 * KIB, "direct"},
+    {COLL_ALLGATHER, ALWAYS, 16, ANY, "ring"},
+    {COLL_ALLGATHER, ALWAYS, 32, ANY, "direct"},
+    {COLL_ALLGATHER, ALWAYS, MANY, ANY, "ring"},
 
-    {COLL_GATHER, ALL, 8, ANY, "direct"},
-    {COLL_GATHER, ALL, MANY, 64 * KIB, "binomial"},
-    {COLL_GATHER, ALL, MANY, ANY, "direct"},
+    {COLL_GATHER, ALWAYS, 8, ANY, "direct"},
+    {COLL_GATHER, ALWAYS, MANY, 64 * KIB, "binomial"},
+    {COLL_GATHER, ALWAYS, MANY, ANY, "direct"},
 
-    {COLL_REDUCE_SCATTER, ALL, 8, 64 * KIB, "direct"},
-    {COLL_REDUCE_SCATTER, ALL, MANY, 64 * KIB, "halving"},
+    {COLL_REDUCE_SCATTER, ALWAYS, 8, 64 * KIB, "direct"},
+    {COLL_REDUCE_SCATTER, ALWAYS, MANY, 64 * KIB, "halving"},
     {COLL_REDUCE_SCATTER, STACKED, MANY, ANY, "two_level"},
-    {COLL_REDUCE_SCATTER, ALL, 16, 512 * KIB, "direct"},
-    {COLL_REDUCE_SCATTER, ALL, 16, ANY, "ring"},
-    {COLL_REDUCE_SCATTER, ALL, 32, ANY, "direct"},
-    {COLL_REDUCE_SCATTER, ALL, MANY, ANY, "ring"},
+    {COLL_REDUCE_SCATTER, ALWAYS, 16, 512 * KIB, "direct"},
+    {COLL_REDUCE_SCATTER, SAME_WIDTH, 16, ANY, "ring"},
+    {COLL_REDUCE_SCATTER, ALWAYS, 32, ANY, "direct"},
+    {COLL_REDUCE_SCATTER, SAME_WIDTH, MANY, ANY, "ring"},
+    {COLL_REDUCE_SCATTER, ALWAYS, MANY, ANY, "direct"},
 
-    {COLL_SCATTER, ALL, 8, ANY, "direct"},
-    {COLL_SCATTER, ALL, MANY, 64 * KIB, "binomial"},
-    {COLL_SCATTER, ALL, MANY, ANY, "direct"},
+    {COLL_SCATTER, ALWAYS, 8, ANY, "direct"},
+    {COLL_SCATTER, ALWAYS, MANY, 64 * KIB, "binomial"},
+    {COLL_SCATTER, ALWAYS, MANY, ANY, "direct"},
 
-    {COLL_ALLTOALL, ALL, 8, ANY, "direct"},
-    {COLL_ALLTOALL, ALL, MANY, 8 * KIB, "bruck"},
-    {COLL_ALLTOALL, ALL, 32, ANY, "direct"},
-    {COLL_ALLTOALL, ALL, MANY, ANY, "pairwise"},
+    {COLL_ALLTOALL, ALWAYS, 8, ANY, "direct"},
+    {COLL_ALLTOALL, ALWAYS, MANY, 8 * KIB, "bruck"},
+    {COLL_ALLTOALL, ALWAYS, 32, ANY, "direct"},
+    {COLL_ALLTOALL, ALWAYS, MANY, ANY, "pairwise"},
 
-    {COLL_BARRIER, ALL, 8, ANY, "direct"},
-    {COLL_BARRIER, ALL, MANY, ANY, "dissemination"},
+    {COLL_BARRIER, ALWAYS, 8, ANY, "direct"},
+    {COLL_BARRIER, ALWAYS, MANY, ANY, "dissemination"},
 };
 
 #define ROW_COUNT (sizeof(table) / sizeof(table[0]))
@@ -126,35 +132,32 @@ static uint64_t shape_bytes(const struct coll_shape *shape)
     return count * shape->elem_bytes;
 }
 
-static bool is_stacked(const struct coll_shape *shape)
+static bool holds(enum condition condition, const struct coll_shape *shape)
 {
-    return shape->host_count > 1 && shape->host_count < shape->size;
-}
-
-static bool is_half(enum shoal_dtype dtype)
-{
-    return dtype == SHOAL_F16 || dtype == SHOAL_BF16;
+    switch (condition) {
+    case STACKED: return shape->host_count > 1 && shape->host_count < shape->size;
+    case SAME_WIDTH: return !shape->wide_sums;
+    default: return true;
+    }
 }
 
 static bool is_floating(enum shoal_dtype dtype)
 {
-    return is_half(dtype) || dtype == SHOAL_F64 || dtype == SHOAL_F32 || dtype == SHOAL_COMPLEX64 ||
-           dtype == SHOAL_COMPLEX128;
+    return dtype == SHOAL_F64 || dtype == SHOAL_F32 || dtype == SHOAL_F16 || dtype == SHOAL_BF16 ||
+           dtype == SHOAL_COMPLEX64 || dtype == SHOAL_COMPLEX128;
 }
 
-/* Whether the algorithm can do the shape and keeps the promises. */
+/* Whether the algorithm can do the shape and keeps the promise. */
 static bool is_allowed(const struct coll_algorithm *algorithm, const struct coll_shape *shape,
                        const struct coll_choice *choice)
 {
     if (algorithm->fits && !algorithm->fits(shape))
         return false;
-    bool one_reduce = algorithm->same_tree && algorithm->rounds_once;
-    if (is_half(choice->dtype) && !algorithm->rounds_once)
-        return false;
-    return !(choice->reproducible && is_floating(choice->dtype)) || one_reduce;
+    bool one_tree = algorithm->same_tree && algorithm->one_reduce;
+    return !(choice->reproducible && is_floating(choice->dtype)) || one_tree;
 }
 
-/* The first row that matches and whose algorithm is allowed; NULL: none, which leaves direct. */
+/* The first row that matches and whose algorithm is allowed. Each kind's last one always is. */
 static const struct row *find_row(const struct coll_shape *shape, const struct coll_choice *choice)
 {
     uint64_t bytes = shape_bytes(shape);
@@ -162,11 +165,11 @@ static const struct row *find_row(const struct coll_shape *shape, const struct c
         const struct row *row = &table[i];
         if (row->kind != shape->kind || shape->size > row->ranks_max || bytes > row->bytes_max)
             continue;
-        if (row->layout == STACKED && !is_stacked(shape))
-            continue;
-        if (is_allowed(coll_find(row->kind, row->algorithm), shape, choice))
+        if (holds(row->condition, shape) &&
+            is_allowed(coll_find(row->kind, row->algorithm), shape, choice))
             return row;
     }
+    BASE_ASSERT(!"a row for every shape");
     return NULL;
 }
 
@@ -282,7 +285,7 @@ static enum shoal_status choose_forced(const char *text, enum coll_kind kind,
 struct decision {
     const struct coll_algorithm *algorithm;
     const struct coll_algorithm *forced; /* NULL: nothing is */
-    const struct row *row;               /* NULL: forced, or no row is left */
+    const struct row *row;               /* NULL: forced */
 };
 
 static enum shoal_status decide(const struct coll_shape *shape, const struct coll_choice *choice,
@@ -296,8 +299,7 @@ static enum shoal_status decide(const struct coll_shape *shape, const struct col
         decision.algorithm = decision.forced;
     } else {
         decision.row = find_row(shape, choice);
-        decision.algorithm =
-            coll_find(shape->kind, decision.row ? decision.row->algorithm : "direct");
+        decision.algorithm = coll_find(shape->kind, decision.row->algorithm);
     }
     *out = decision;
     return SHOAL_OK;
@@ -322,7 +324,7 @@ static void print_row(const struct row *row, char *text, size_t text_bytes)
         snprintf(bytes, sizeof(bytes), ", up to %llu KiB",
                  (unsigned long long)(row->bytes_max / KIB));
     snprintf(text, text_bytes, "%s%s%s%s", comm_kind_name(row->kind),
-             row->layout == STACKED ? ", several ranks on a host" : "", ranks,
+             row->condition == STACKED ? ", several ranks on a host" : "", ranks,
              *bytes || row->kind == COLL_BARRIER ? bytes : ", any size");
 }
 
@@ -331,7 +333,7 @@ enum shoal_status coll_explain(const struct coll_shape *shape, const struct coll
 {
     struct decision decision;
     TRY(decide(shape, choice, &decision));
-    char row[128] = "the one that rounds once and has one tree", refused[96] = "";
+    char row[128] = "", refused[96] = "";
     if (decision.row)
         print_row(decision.row, row, sizeof(row));
     if (decision.forced && decision.forced != decision.algorithm)

@@ -17,16 +17,23 @@
 
 static int host_of[RANKS_MAX];
 
-static struct coll_shape make_shape(enum coll_kind kind, int size, int ranks_per_host,
-                                    uint64_t bytes)
+static bool is_half(enum shoal_dtype dtype)
 {
+    return dtype == SHOAL_F16 || dtype == SHOAL_BF16;
+}
+
+static struct coll_shape make_shape(enum coll_kind kind, int size, int ranks_per_host,
+                                    uint64_t bytes, enum shoal_dtype dtype)
+{
+    size_t elem_bytes = is_half(dtype) ? 2 : 4;
     for (int rank = 0; rank < size; rank++)
         host_of[rank] = rank / ranks_per_host;
     bool is_block = kind != COLL_ALLREDUCE && kind != COLL_REDUCE && kind != COLL_BROADCAST;
     return (struct coll_shape){.kind = kind,
                                .size = size,
-                               .elem_bytes = 4,
-                               .count = bytes / 4 / (is_block ? (uint64_t)size : 1),
+                               .elem_bytes = elem_bytes,
+                               .wide_sums = is_half(dtype),
+                               .count = bytes / elem_bytes / (is_block ? (uint64_t)size : 1),
                                .segment_count = 1000,
                                .host_of = host_of,
                                .host_count = (size + ranks_per_host - 1) / ranks_per_host};
@@ -51,39 +58,46 @@ static void test_the_table(void **state)
         int size, ranks_per_host;
         uint64_t bytes;
         const char *expected;
+        const char *of_halves; /* NULL: the same */
     } cases[] = {
-        {COLL_ALLREDUCE, 4, 1, 8, "exchange"},
-        {COLL_ALLREDUCE, 4, 1, 8192, "exchange"},
-        {COLL_ALLREDUCE, 4, 1, 8196, "direct"},
-        {COLL_ALLREDUCE, 16, 1, 8, "recursive_doubling"},
-        {COLL_ALLREDUCE, 8, 4, 1 << 20, "two_level"},
-        {COLL_ALLREDUCE, 8, 8, 1 << 20, "direct"},
-        {COLL_ALLREDUCE, 4, 1, 1 << 22, "ring"},
-        {COLL_ALLREDUCE, 16, 1, 1 << 22, "direct"},
-        {COLL_ALLREDUCE, 64, 1, 1 << 20, "halving_doubling"},
-        {COLL_ALLREDUCE, 64, 1, 1 << 26, "ring"},
-        {COLL_REDUCE, 64, 1, 8, "binomial"},
-        {COLL_REDUCE, 4, 1, 1 << 20, "direct"},
-        {COLL_BROADCAST, 4, 1, 1 << 20, "direct"},
-        {COLL_BROADCAST, 80, 1, 1 << 26, "chain"},
-        {COLL_ALLGATHER, 16, 1, 1 << 12, "bruck"},
-        {COLL_ALLGATHER, 4, 1, 1 << 19, "direct"},
-        {COLL_ALLGATHER, 4, 1, 1 << 20, "ring"},
-        {COLL_GATHER, 16, 1, 1 << 12, "binomial"},
-        {COLL_REDUCE_SCATTER, 16, 1, 1 << 12, "halving"},
-        {COLL_REDUCE_SCATTER, 4, 1, 1 << 20, "ring"},
-        {COLL_REDUCE_SCATTER, 64, 1, 1 << 26, "ring"},
-        {COLL_SCATTER, 4, 1, 1 << 20, "direct"},
-        {COLL_ALLTOALL, 16, 1, 1 << 12, "bruck"},
-        {COLL_ALLTOALL, 64, 1, 1 << 26, "pairwise"},
-        {COLL_BARRIER, 4, 1, 0, "direct"},
-        {COLL_BARRIER, 16, 1, 0, "dissemination"},
+        {COLL_ALLREDUCE, 4, 1, 8, "exchange", NULL},
+        {COLL_ALLREDUCE, 4, 1, 8192, "exchange", NULL},
+        {COLL_ALLREDUCE, 4, 1, 8196, "direct", NULL},
+        {COLL_ALLREDUCE, 16, 1, 8, "recursive_doubling", NULL},
+        {COLL_ALLREDUCE, 8, 4, 1 << 20, "two_level", NULL},
+        {COLL_ALLREDUCE, 8, 8, 1 << 20, "direct", NULL},
+        {COLL_ALLREDUCE, 4, 1, 1 << 22, "ring", "direct"},
+        {COLL_ALLREDUCE, 16, 1, 1 << 22, "direct", NULL},
+        {COLL_ALLREDUCE, 64, 1, 1 << 20, "halving_doubling", "direct"},
+        {COLL_ALLREDUCE, 64, 1, 1 << 26, "ring", "direct"},
+        {COLL_REDUCE, 64, 1, 8, "binomial", NULL},
+        {COLL_REDUCE, 16, 4, 1 << 20, "two_level", NULL},
+        {COLL_REDUCE, 4, 1, 1 << 20, "direct", NULL},
+        {COLL_BROADCAST, 4, 1, 1 << 20, "direct", NULL},
+        {COLL_BROADCAST, 80, 1, 1 << 26, "chain", NULL},
+        {COLL_ALLGATHER, 16, 1, 1 << 12, "bruck", NULL},
+        {COLL_ALLGATHER, 4, 1, 1 << 19, "direct", NULL},
+        {COLL_ALLGATHER, 4, 1, 1 << 20, "ring", NULL},
+        {COLL_GATHER, 16, 1, 1 << 12, "binomial", NULL},
+        {COLL_REDUCE_SCATTER, 16, 1, 1 << 12, "halving", NULL},
+        {COLL_REDUCE_SCATTER, 16, 4, 1 << 20, "two_level", NULL},
+        {COLL_REDUCE_SCATTER, 4, 1, 1 << 20, "ring", "direct"},
+        {COLL_REDUCE_SCATTER, 64, 1, 1 << 26, "ring", "direct"},
+        {COLL_SCATTER, 4, 1, 1 << 20, "direct", NULL},
+        {COLL_ALLTOALL, 16, 1, 1 << 12, "bruck", NULL},
+        {COLL_ALLTOALL, 64, 1, 1 << 26, "pairwise", NULL},
+        {COLL_BARRIER, 4, 1, 0, "direct", NULL},
+        {COLL_BARRIER, 16, 1, 0, "dissemination", NULL},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct coll_shape shape =
-            make_shape(cases[i].kind, cases[i].size, cases[i].ranks_per_host, cases[i].bytes);
+        struct coll_shape shape = make_shape(cases[i].kind, cases[i].size, cases[i].ranks_per_host,
+                                             cases[i].bytes, SHOAL_F32);
         assert_string_equal(chosen(&shape, (struct coll_choice){.dtype = SHOAL_F32}),
                             cases[i].expected);
+        const char *of_halves = cases[i].of_halves ? cases[i].of_halves : cases[i].expected;
+        shape = make_shape(cases[i].kind, cases[i].size, cases[i].ranks_per_host, cases[i].bytes,
+                           SHOAL_BF16);
+        assert_string_equal(chosen(&shape, (struct coll_choice){.dtype = SHOAL_BF16}), of_halves);
     }
 }
 
@@ -93,11 +107,8 @@ static void check_shape(const struct coll_shape *given, struct coll_choice choic
     struct coll_shape shape = *given;
     const char *name = chosen(&shape, choice);
     const struct coll_algorithm *algorithm = coll_find(shape.kind, name);
-    bool is_half = choice.dtype == SHOAL_F16 || choice.dtype == SHOAL_BF16;
-    if (is_half)
-        assert_true(algorithm->rounds_once);
     if (choice.reproducible && choice.dtype != SHOAL_I32)
-        assert_true(algorithm->rounds_once && algorithm->same_tree);
+        assert_true(algorithm->one_reduce && algorithm->same_tree);
     uint64_t segment_count = coll_segment_count(&shape);
     assert_true(segment_count >= 1);
     for (int rank = 1; rank < shape.size; rank += 7) {
@@ -119,9 +130,10 @@ static void test_promises_on_a_grid(void **state)
             for (size_t b = 0; b < sizeof(bytes) / sizeof(bytes[0]); b++)
                 for (int each = 1; each <= 81; each += 3)
                     for (int choice = 0; choice < 8; choice++) {
+                        enum shoal_dtype dtype = dtypes[choice % 4];
                         struct coll_shape shape =
-                            make_shape((enum coll_kind)kind, sizes[s], each, bytes[b]);
-                        check_shape(&shape, (struct coll_choice){.dtype = dtypes[choice % 4],
+                            make_shape((enum coll_kind)kind, sizes[s], each, bytes[b], dtype);
+                        check_shape(&shape, (struct coll_choice){.dtype = dtype,
                                                                  .reproducible = choice / 4});
                     }
 }
@@ -133,7 +145,7 @@ static void test_alltoallv_ignores_counts(void **state)
     uint64_t small[16] = {0}, large[16];
     for (int i = 0; i < 16; i++)
         large[i] = 1 << 20;
-    struct coll_shape shape = make_shape(COLL_ALLTOALL, 16, 1, 0);
+    struct coll_shape shape = make_shape(COLL_ALLTOALL, 16, 1, 0, SHOAL_F32);
     shape.counts = shape.recv_counts = small;
     const char *name = chosen(&shape, (struct coll_choice){.dtype = SHOAL_F32});
     uint64_t segment_count = coll_segment_count(&shape);
@@ -159,14 +171,14 @@ static void test_forced(void **state)
         {"two_level", "direct"}, /* there is one rank per host */
         {"", "direct"},
     };
-    struct coll_shape shape = make_shape(COLL_ALLREDUCE, 4, 1, 1 << 20);
+    struct coll_shape shape = make_shape(COLL_ALLREDUCE, 4, 1, 1 << 20, SHOAL_F32);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct coll_choice choice = {.dtype = SHOAL_F32, .forced = cases[i].forced};
         assert_string_equal(chosen(&shape, choice), cases[i].expected);
     }
-    /* The promises stand above it. */
-    assert_string_equal(chosen(&shape, (struct coll_choice){.dtype = SHOAL_BF16, .forced = "ring"}),
-                        "direct");
+    /* The promise stands above it. */
+    struct coll_choice choice = {.dtype = SHOAL_F32, .forced = "ring", .reproducible = true};
+    assert_string_equal(chosen(&shape, choice), "direct");
 }
 
 static void test_forced_names_that_do_not_exist(void **state)
@@ -181,7 +193,7 @@ static void test_forced_names_that_do_not_exist(void **state)
         {"ring,nothing", "no algorithm 'nothing'"},
         {"a-name-that-is-longer-than-any-name-of-an-algorithm-can-ever-be-here", "too long"},
     };
-    struct coll_shape shape = make_shape(COLL_ALLREDUCE, 4, 1, 1 << 20);
+    struct coll_shape shape = make_shape(COLL_ALLREDUCE, 4, 1, 1 << 20, SHOAL_F32);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct coll_choice choice = {.dtype = SHOAL_F32, .forced = cases[i].forced};
         const struct coll_algorithm *algorithm = NULL;
@@ -196,7 +208,7 @@ static void test_explanations(void **state)
 {
     (void)state;
     char text[256];
-    struct coll_shape shape = make_shape(COLL_ALLREDUCE, 4, 1, 1 << 20);
+    struct coll_shape shape = make_shape(COLL_ALLREDUCE, 4, 1, 1 << 20, SHOAL_F32);
     struct coll_choice choice = {.dtype = SHOAL_F32};
     assert_int_equal(coll_explain(&shape, &choice, text, sizeof(text)), SHOAL_OK);
     assert_string_equal(text, "from the table: allreduce, up to 8 ranks, up to 2048 KiB");
@@ -215,7 +227,8 @@ static void test_every_failing_allocation(void **state)
     size_t blocks = base_memory_blocks();
     for (int i = 0; coll_algorithms()[i]; i++) {
         const struct coll_algorithm *algorithm = coll_algorithms()[i];
-        struct coll_shape shape = make_shape(algorithm->kind, 7, 2, 4000);
+        enum shoal_dtype dtype = i % 2 ? SHOAL_BF16 : SHOAL_F32;
+        struct coll_shape shape = make_shape(algorithm->kind, 7, 2, 4000, dtype);
         enum shoal_status status = SHOAL_ERR_MEMORY;
         shape.rank = 3;
         for (uint64_t nth = 1; status != SHOAL_OK; nth++) {

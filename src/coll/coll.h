@@ -20,8 +20,7 @@ struct coll_algorithm {
     enum coll_kind kind;
     const char *summary; /* one line: how, rounds, bytes per rank, source */
     bool same_tree;      /* sums every element in one and the same tree wherever it lies */
-    bool rounds_once;    /* a 16-bit float is rounded once: all inputs meet in one reduce, in the
-                          * order of ranks */
+    bool one_reduce;     /* all inputs of an element meet in one reduce, in the order of ranks */
     /* Whether it can do the shape (sizes that are powers of two, several hosts, …). NULL: always.
      */
     bool (*fits)(const struct coll_shape *shape);
@@ -37,13 +36,12 @@ const struct coll_algorithm *coll_find(enum coll_kind kind, const char *name);
 /* What the choice may depend on besides the shape; all of it the same on every rank. */
 struct coll_choice {
     enum shoal_dtype dtype;
-    bool reproducible; /* only same_tree algorithms, and only one tree per kind */
+    bool reproducible; /* only the one tree per kind of same_tree and one_reduce algorithms */
     const char
         *forced; /* option SHOAL_ALGORITHM; NULL or "auto": the table. "kind:name" or "name" */
 };
 
-/* The one table of who wins when. Never NULL for COLL_ALLREDUCE to COLL_BARRIER. 16-bit floats get
- * only rounds_once algorithms. */
+/* The one table of who wins when. Never NULL for COLL_ALLREDUCE to COLL_BARRIER. */
 enum shoal_status coll_choose(const struct coll_shape *shape, const struct coll_choice *choice,
                               const struct coll_algorithm **out);
 
@@ -64,17 +62,18 @@ enum shoal_status coll_schedule(const struct coll_algorithm *algorithm,
 struct coll_report {
     uint32_t rounds;         /* longest chain of messages */
     uint64_t bytes_sent_max; /* by one rank */
-    uint64_t scratch_max;    /* elements */
-    bool same_tree;          /* every element of every output was summed in the same tree */
-    bool rounds_once;        /* which is one reduce over all inputs, in the order of ranks */
+    uint64_t scratch_bytes_max;
+    bool same_tree;  /* every element of every output was summed in the same tree */
+    bool one_reduce; /* which is one reduce over all inputs, in the order of ranks */
 };
 
 /* shapes[size], schedules[size] of all ranks. Proves that: messages match in number and length; no
  * deadlock even when a send ends only with its receive; no two steps that may run at once touch the
  * same element with one of them writing; INPUT is never written unless in place; every element of
- * every output holds each input it should exactly once, and the same tree on every rank; parts of
- * the output that are not the result are untouched. SHOAL_ERR_INTERNAL with a text that names rank,
- * step and element. Cost grows with the elements: use small counts. */
+ * every output holds each input it should exactly once, and the same tree on every rank; each sum
+ * of 16-bit floats is rounded once, when it is complete; parts of the output that are not the
+ * result are untouched. SHOAL_ERR_INTERNAL with a text that names rank, step and element. Cost
+ * grows with the elements: use small counts. */
 enum shoal_status coll_verify(const struct coll_shape *shapes, struct schedule *const *schedules,
                               struct coll_report *report);
 

@@ -141,7 +141,7 @@ const struct coll_algorithm coll_direct_allreduce = {
     .kind = COLL_ALLREDUCE,
     .summary = "each rank sums one shard and sends it to all: 2 rounds, 2(p-1)/p n sent",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_buffer,
 };
 
@@ -150,7 +150,7 @@ const struct coll_algorithm coll_direct_reduce = {
     .kind = COLL_REDUCE,
     .summary = "the other ranks sum one shard each and send it to the root: 2 rounds, n sent",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_buffer,
 };
 
@@ -159,7 +159,7 @@ const struct coll_algorithm coll_direct_broadcast = {
     .kind = COLL_BROADCAST,
     .summary = "the root deals shards, which the others pass on to each other: 2 rounds, n sent",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_buffer,
 };
 
@@ -168,7 +168,7 @@ const struct coll_algorithm coll_direct_allgather = {
     .kind = COLL_ALLGATHER,
     .summary = "each rank sends its block to all: 1 round, (p-1) n sent",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_blocks,
 };
 
@@ -177,7 +177,7 @@ const struct coll_algorithm coll_direct_gather = {
     .kind = COLL_GATHER,
     .summary = "each rank sends its block to the root: 1 round, n sent",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_blocks,
 };
 
@@ -186,7 +186,7 @@ const struct coll_algorithm coll_direct_reduce_scatter = {
     .kind = COLL_REDUCE_SCATTER,
     .summary = "each rank sends block i to rank i, which sums: 1 round, (p-1) n sent",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_blocks,
 };
 
@@ -195,7 +195,7 @@ const struct coll_algorithm coll_direct_scatter = {
     .kind = COLL_SCATTER,
     .summary = "the root sends each rank its block: 1 round, (p-1) n sent by the root",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_blocks,
 };
 
@@ -204,7 +204,7 @@ const struct coll_algorithm coll_direct_alltoall = {
     .kind = COLL_ALLTOALL,
     .summary = "each rank sends each other its block at once: 1 round, (p-1) n sent",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_alltoall,
 };
 
@@ -213,6 +213,6 @@ const struct coll_algorithm coll_direct_barrier = {
     .kind = COLL_BARRIER,
     .summary = "each rank signals each other: 1 round, p-1 signals",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_barrier,
 };

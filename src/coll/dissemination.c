@@ -23,6 +23,6 @@ const struct coll_algorithm coll_dissemination_barrier = {
     .kind = COLL_BARRIER,
     .summary = "signals to rank r+1, r+2, r+4, …: log2 p rounds",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_barrier,
 };

@@ -81,7 +81,7 @@ const struct coll_algorithm coll_exchange_allreduce = {
     .kind = COLL_ALLREDUCE,
     .summary = "each rank sends its input to all and sums alone: 1 round, (p-1) n sent",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .fits = is_small,
     .emit = emit_allreduce,
 };
@@ -91,7 +91,7 @@ const struct coll_algorithm coll_exchange_reduce = {
     .kind = COLL_REDUCE,
     .summary = "each rank sends its input to the root, which sums: 1 round, n sent",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_reduce,
 };
 
@@ -100,6 +100,6 @@ const struct coll_algorithm coll_exchange_broadcast = {
     .kind = COLL_BROADCAST,
     .summary = "the root sends to each rank: 1 round, (p-1) n sent by the root",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_broadcast,
 };

@@ -21,12 +21,12 @@ struct fold coll_fold_of(int rank, int size)
 
 int coll_fold_rank(const struct fold *fold, int core_rank)
 {
-    return core_rank < fold->extra ? 2 * core_rank + 1 : core_rank + fold->extra;
+    return coll_fold_is_pair(fold, core_rank) ? 2 * core_rank + 1 : core_rank + fold->extra;
 }
 
 int coll_fold_first(const struct fold *fold, int core_rank)
 {
-    return core_rank < fold->extra ? 2 * core_rank : core_rank + fold->extra;
+    return coll_fold_is_pair(fold, core_rank) ? 2 * core_rank : core_rank + fold->extra;
 }
 
 struct schedule_span coll_fold_in(struct schedule_builder *builder, const struct fold *fold,

@@ -10,6 +10,7 @@
 #ifndef SHOAL_COLL_FOLD_H
 #define SHOAL_COLL_FOLD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "comm/schedule.h"
@@ -23,6 +24,11 @@ struct fold {
 struct fold coll_fold_of(int rank, int size);
 /* The group's rank of a core rank. */
 int coll_fold_rank(const struct fold *fold, int core_rank);
+/* Whether the core rank's value is the sum of a pair from the start, and not its input. */
+static inline bool coll_fold_is_pair(const struct fold *fold, int core_rank)
+{
+    return core_rank < fold->extra;
+}
 /* The first of the ranks that core ranks from `core_rank` on stand for; the size for core_rank ==
  * core. */
 int coll_fold_first(const struct fold *fold, int core_rank);

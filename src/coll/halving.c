@@ -53,7 +53,10 @@ static void halve(struct halving *halving, int first, int distance, struct sched
 
     struct schedule_span given = kept_by(halving, halving->value, theirs, theirs + distance);
     struct schedule_span kept = kept_by(halving, halving->value, mine, mine + distance);
-    struct schedule_span arrived = schedule_scratch(builder, kept.count);
+    bool gets_sum =
+        distance < halving->fold.core / 2 || coll_fold_is_pair(&halving->fold, core_peer);
+    struct schedule_span arrived =
+        gets_sum ? schedule_sums(builder, kept.count) : schedule_scratch(builder, kept.count);
     coll_segments_send(builder, peer, given, segment_count);
     coll_segments_recv(builder, peer, arrived, segment_count);
     bool lower = core_peer < me;
@@ -124,8 +127,8 @@ static enum shoal_status emit_allreduce(const struct coll_shape *shape,
     struct halving halving;
     TRY(halving_init(shape, builder, &halving));
     enum shoal_status status = cut_evenly(&halving);
-    halving.sum = output;
-    halving.value = coll_fold_in(builder, &halving.fold, input, output, shape->segment_count);
+    halving.sum = schedule_sums_at(builder, output);
+    halving.value = coll_fold_in(builder, &halving.fold, input, halving.sum, shape->segment_count);
     if (status == SHOAL_OK && halving.fold.core_rank >= 0) {
         int me = halving.fold.core_rank;
         halve_until_last(&halving);
@@ -150,7 +153,8 @@ static void finish_blocks(struct halving *halving)
         halve(halving, me & ~1, 1, output, true);
         return;
     }
-    struct schedule_span both = kept_by(halving, halving->sum, me, me + 1);
+    struct schedule_span both =
+        schedule_scratch(halving->builder, halving->begin[me + 1] - halving->begin[me]);
     halve(halving, me & ~1, 1, both, true);
     uint64_t theirs = schedule_block_count(shape, halving->fold.partner);
     coll_segments_send(halving->builder, halving->fold.partner, coll_span_within(both, 0, theirs),
@@ -185,7 +189,7 @@ static enum shoal_status emit_reduce_scatter(const struct coll_shape *shape,
     uint64_t total = halving.begin[halving.fold.core];
     struct schedule_span input = span_of(BUFFER_INPUT, 0, total);
     if (halving.fold.core_rank >= 0)
-        halving.sum = schedule_scratch(builder, total);
+        halving.sum = schedule_sums(builder, total);
     halving.value = coll_fold_in(builder, &halving.fold, input, halving.sum, shape->segment_count);
     if (halving.fold.core_rank >= 0) {
         halve_until_last(&halving);

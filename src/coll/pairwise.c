@@ -51,6 +51,7 @@ static enum shoal_status emit_reduce_scatter(const struct coll_shape *shape,
     struct schedule_span input = span_of(BUFFER_INPUT, 0, 0);
     struct schedule_span own = coll_part_at(input, blocks[rank]);
     struct schedule_span output = span_of(BUFFER_OUTPUT, 0, own.count), sum = own;
+    struct schedule_span partial = size > 2 ? schedule_sums_at(builder, output) : output;
     if (size == 1)
         schedule_reduce(builder, output, &own, 1, true);
     struct schedule_span slots[2] = {{0}};
@@ -61,9 +62,10 @@ static enum shoal_status emit_reduce_scatter(const struct coll_shape *shape,
         struct schedule_span arrived = slots[(distance - 1) % 2];
         coll_segments_send(builder, to, coll_part_at(input, blocks[to]), shape->segment_count);
         coll_segments_recv(builder, from, arrived, shape->segment_count);
-        coll_segments_reduce(builder, output, sum, arrived, shape->segment_count,
-                             distance == size - 1);
-        sum = output;
+        bool last = distance == size - 1;
+        coll_segments_reduce(builder, last ? output : partial, sum, arrived, shape->segment_count,
+                             last);
+        sum = partial;
     }
     base_free(blocks);
     return SHOAL_OK;
@@ -74,7 +76,7 @@ const struct coll_algorithm coll_pairwise_alltoall = {
     .kind = COLL_ALLTOALL,
     .summary = "round k: to rank r+k, from rank r-k: p-1 rounds, (p-1) n sent",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_alltoall,
 };
 

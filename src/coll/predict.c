@@ -113,7 +113,7 @@ static int host_of(const struct model *model, uint32_t number)
 static double bytes_of(const struct model *model, uint32_t number)
 {
     const struct schedule_step *step = coll_steps_at(&model->steps, number);
-    return (double)step->at.count * (double)model->shapes[0].elem_bytes;
+    return (double)schedule_span_bytes(step->at, model->shapes[0].elem_bytes);
 }
 
 /* The step's place in its rank's program, which ranks what waits. */
@@ -186,10 +186,14 @@ static enum shoal_status use_port(struct model *model, int host, bool leaves)
 static double work_ns(const struct model *model, uint32_t number)
 {
     const struct schedule_step *step = coll_steps_at(&model->steps, number);
-    double bytes = bytes_of(model, number);
-    if (step->kind == STEP_REDUCE)
-        return bytes * step->source_count / model->links->reduce_bytes_per_ns;
-    return bytes / model->links->memory_bytes_per_ns;
+    if (step->kind != STEP_REDUCE)
+        return bytes_of(model, number) / model->links->memory_bytes_per_ns;
+    const struct schedule *schedule = model->steps.schedules[model->steps.rank_of[number]];
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < step->source_count; i++)
+        bytes += schedule_span_bytes(schedule->sources[step->source_first + i],
+                                     model->shapes[0].elem_bytes);
+    return (double)bytes / model->links->reduce_bytes_per_ns;
 }
 
 static enum shoal_status use_processor(struct model *model, int rank)

@@ -23,21 +23,23 @@ static enum shoal_status emit_allreduce(const struct coll_shape *shape,
         schedule_reduce(builder, output, &input, 1, true);
 
     struct fold fold = coll_fold_of(shape->rank, shape->size);
-    struct schedule_span sum = coll_fold_in(builder, &fold, input, output, segment_count);
-    if (fold.core_rank >= 0 && fold.core > 1) {
-        struct schedule_span slots[2] = {schedule_scratch(builder, shape->count),
-                                         schedule_scratch(builder, shape->count)};
-        int round = 0;
-        for (int distance = 1; distance < fold.core; distance *= 2) {
-            int core_peer = fold.core_rank ^ distance, peer = coll_fold_rank(&fold, core_peer);
-            struct schedule_span arrived = slots[round++ % 2];
-            coll_segments_send(builder, peer, sum, segment_count);
-            coll_segments_recv(builder, peer, arrived, segment_count);
-            bool lower = core_peer < fold.core_rank;
-            coll_segments_reduce(builder, output, lower ? arrived : sum, lower ? sum : arrived,
-                                 segment_count, 2 * distance == fold.core);
-            sum = output;
-        }
+    struct schedule_span partial = schedule_sums_at(builder, output), slots[2];
+    struct schedule_span sum = coll_fold_in(builder, &fold, input, partial, segment_count);
+    for (int distance = 1, round = 0; fold.core_rank >= 0 && distance < fold.core;
+         distance *= 2, round++) {
+        int core_peer = fold.core_rank ^ distance, peer = coll_fold_rank(&fold, core_peer);
+        bool last = 2 * distance == fold.core, lower = core_peer < fold.core_rank;
+        /* The peer's first message is its input, unless it has a pair's sum; then come sums. */
+        if (round == 0 && !coll_fold_is_pair(&fold, core_peer))
+            slots[0] = schedule_scratch(builder, shape->count);
+        else if (round <= 2)
+            slots[round % 2] = schedule_sums(builder, shape->count);
+        struct schedule_span arrived = slots[round % 2];
+        coll_segments_send(builder, peer, sum, segment_count);
+        coll_segments_recv(builder, peer, arrived, segment_count);
+        coll_segments_reduce(builder, last ? output : partial, lower ? arrived : sum,
+                             lower ? sum : arrived, segment_count, last);
+        sum = partial;
     }
     coll_fold_out(builder, &fold, output, segment_count);
     return SHOAL_OK;

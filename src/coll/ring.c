@@ -48,8 +48,8 @@ static uint64_t longest_block(const struct ring *ring)
     return longest;
 }
 
-/* The sum of this rank's block arrives at `result`. Sums on the way are kept where they arrived, in
- * two slots in turn. */
+/* The sum of this rank's block arrives at `result`. The first to arrive is an input, then come
+ * sums; they are kept in two places in turn, where they arrived if sums are no wider. */
 static void travel_and_sum(const struct ring *ring, struct schedule_span result)
 {
     const struct coll_shape *shape = ring->shape;
@@ -60,19 +60,21 @@ static void travel_and_sum(const struct ring *ring, struct schedule_span result)
         return;
     }
     uint64_t longest = longest_block(ring);
-    struct schedule_span slots[2] = {schedule_scratch(ring->builder, longest),
-                                     schedule_scratch(ring->builder, longest)};
+    struct schedule_span first = schedule_scratch(ring->builder, longest);
+    struct schedule_span slots[2] = {schedule_sums_at(ring->builder, first),
+                                     schedule_sums(ring->builder, longest)};
     struct schedule_span value = coll_part_at(input, ring->blocks[block_before(ring, 1)]);
     for (int step = 0; step < shape->size - 1; step++) {
         bool last = step == shape->size - 2;
         struct schedule_span added =
             coll_part_at(input, ring->blocks[block_before(ring, 2 + step)]);
-        struct schedule_span arrived = coll_span_within(slots[step % 2], 0, added.count);
+        struct schedule_span sum = coll_span_within(slots[step % 2], 0, added.count);
+        struct schedule_span arrived = step == 0 ? coll_span_within(first, 0, added.count) : sum;
         coll_segments_send(ring->builder, ring->right, value, shape->segment_count);
         coll_segments_recv(ring->builder, ring->left, arrived, shape->segment_count);
-        coll_segments_reduce(ring->builder, last ? result : arrived, arrived, added,
+        coll_segments_reduce(ring->builder, last ? result : sum, arrived, added,
                              shape->segment_count, last);
-        value = arrived;
+        value = sum;
     }
 }
 
@@ -144,6 +146,6 @@ const struct coll_algorithm coll_ring_allgather = {
     .kind = COLL_ALLGATHER,
     .summary = "blocks travel around: p-1 rounds, (p-1) n sent",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .emit = emit_allgather,
 };

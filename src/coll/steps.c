@@ -11,7 +11,6 @@
 const char *coll_steps_text(const struct steps *steps, uint32_t number)
 {
     static const char *const kinds[] = {"send", "recv", "reduce", "copy"};
-    static const char *const buffers[] = {"input", "output", "scratch"};
     static _Thread_local char texts[2][160];
     static _Thread_local int turn;
     char *text = texts[turn ^= 1], peer[32] = "";
@@ -22,7 +21,7 @@ const char *coll_steps_text(const struct steps *steps, uint32_t number)
                  step->peer);
     snprintf(text, sizeof(texts[0]), "rank %d step %u (%s of %llu elements%s, %s+%llu)", rank,
              number - steps->first[rank], kinds[step->kind], (unsigned long long)step->at.count,
-             peer, buffers[step->at.buffer], (unsigned long long)step->at.offset);
+             peer, schedule_buffer_name(step->at.buffer), (unsigned long long)step->at.offset);
     return text;
 }
 
@@ -84,11 +83,15 @@ static enum shoal_status fill_mailbox(const struct steps *steps, int rank, enum 
 
 static enum shoal_status pair_up(struct steps *steps, uint32_t send, uint32_t receive)
 {
-    uint64_t sent = coll_steps_at(steps, send)->at.count;
-    if (sent != coll_steps_at(steps, receive)->at.count)
+    struct schedule_span from = coll_steps_at(steps, send)->at,
+                         to = coll_steps_at(steps, receive)->at;
+    if (from.count != to.count)
         return base_error(SHOAL_ERR_INTERNAL, "%s gets %llu elements from %s",
-                          coll_steps_text(steps, receive), (unsigned long long)sent,
+                          coll_steps_text(steps, receive), (unsigned long long)from.count,
                           coll_steps_text(steps, send));
+    if ((from.buffer == BUFFER_WIDE) != (to.buffer == BUFFER_WIDE))
+        return base_error(SHOAL_ERR_INTERNAL, "%s gets elements of another width from %s",
+                          coll_steps_text(steps, receive), coll_steps_text(steps, send));
     steps->partner[send] = receive;
     steps->partner[receive] = send;
     return SHOAL_OK;

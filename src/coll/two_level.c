@@ -259,7 +259,7 @@ const struct coll_algorithm coll_two_level_broadcast = {
     .kind = COLL_BROADCAST,
     .summary = "direct from the root to each host, share on each host: 3 rounds, n per host",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .fits = has_two_levels,
     .emit = emit,
 };

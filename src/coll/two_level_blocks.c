@@ -126,9 +126,23 @@ static enum shoal_status reduce_on_host(struct two_level *level, int host, int f
     *out = coll_part_at(input, level->parts[level->host.me]);
     if (level->host.size == 1)
         return SHOAL_OK;
-    *out = schedule_scratch(level->builder, out->count);
+    *out = schedule_sums(level->builder, out->count);
     return coll_team_reduce(level->builder, &level->host, level->parts, input, *out,
                             level->shape->segment_count, false);
+}
+
+/* `count` elements of scratch for the slots of each other host: what comes from a host with one
+ * rank is its input and no sum. */
+static void take_slots(const struct two_level *level, struct schedule_span *slots, uint64_t count)
+{
+    const struct layout *layout = &level->layout;
+    for (int host = 0; host < layout->host_count; host++) {
+        if (host == layout->host)
+            continue;
+        bool sends_sum = coll_layout_host_size(layout, host) > 1;
+        slots[host] = sends_sum ? schedule_sums(level->builder, count)
+                                : schedule_scratch(level->builder, count);
+    }
 }
 
 /* Adds the other hosts' sums of this rank's block to `own`, this host's. */
@@ -137,20 +151,20 @@ static enum shoal_status reduce_over_hosts(struct two_level *level, struct sched
     const struct layout *layout = &level->layout;
     uint64_t segment_count = level->shape->segment_count;
     struct schedule_span *sources;
-    TRY(BASE_NEW_ARRAY(&sources, layout->host_count, "a reduce's sources"));
+    TRY(BASE_NEW_ARRAY(&sources, 2 * layout->host_count, "a reduce's sources"));
+    struct schedule_span *slots = sources + layout->host_count;
     uint64_t segments = coll_segments_in(own.count, segment_count);
     uint64_t slot_count = own.count < segment_count ? own.count : segment_count;
     uint64_t window = segments < WINDOW_SLOTS ? segments : WINDOW_SLOTS;
-    uint64_t row_count = slot_count * (uint64_t)layout->host_count;
-    struct schedule_span slots = schedule_scratch(level->builder, window * row_count);
+    take_slots(level, slots, window * slot_count);
     struct schedule_span output = span_of(BUFFER_OUTPUT, 0, own.count);
     for (uint64_t segment = 0; segment < segments; segment++) {
         struct schedule_span piece = coll_segment_of(own, segment, segment_count);
         sources[layout->host] = piece;
         for (int distance = 1; distance < layout->host_count; distance++) {
             int host = coll_layout_host_after(layout, layout->host_count - distance);
-            sources[host] = coll_span_within(
-                slots, segment % window * row_count + slot_count * (uint64_t)host, piece.count);
+            sources[host] =
+                coll_span_within(slots[host], segment % window * slot_count, piece.count);
             schedule_recv(level->builder,
                           coll_layout_rank(layout, host, deputy_of(level, host, layout->local)),
                           sources[host]);
@@ -205,7 +219,7 @@ const struct coll_algorithm coll_two_level_allgather = {
     .summary =
         "to one rank of each host, which passes it on there: 2 rounds, (h-1) n sent to hosts",
     .same_tree = true,
-    .rounds_once = true,
+    .one_reduce = true,
     .fits = has_two_levels,
     .emit = emit,
 };

@@ -61,14 +61,15 @@ static void measure(const struct verifier *verifier, struct coll_report *report)
             report->rounds = verifier->depth[number];
     for (int rank = 0; rank < verifier->size; rank++) {
         const struct schedule *schedule = verifier->steps.schedules[rank];
-        uint64_t sent = 0;
+        size_t elem_bytes = verifier->shapes[rank].elem_bytes;
+        uint64_t sent = 0, scratch = schedule_scratch_bytes(schedule, elem_bytes);
         for (uint32_t i = 0; i < schedule->step_count; i++)
             if (schedule->steps[i].kind == STEP_SEND)
-                sent += schedule->steps[i].at.count * verifier->shapes[rank].elem_bytes;
+                sent += schedule_span_bytes(schedule->steps[i].at, elem_bytes);
         if (sent > report->bytes_sent_max)
             report->bytes_sent_max = sent;
-        if (schedule->scratch_count > report->scratch_max)
-            report->scratch_max = schedule->scratch_count;
+        if (scratch > report->scratch_bytes_max)
+            report->scratch_bytes_max = scratch;
     }
 }
 

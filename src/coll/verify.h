@@ -49,11 +49,11 @@ struct cell {
     uint32_t index; /* element of the input; of TREE_OLD: of the output */
 };
 
-/* One rank's buffers in one array: scratch, and input and output side by side or, in place, over
- * each other. */
+/* One rank's buffers in one array: input and output side by side or, in place, over each other,
+ * then both kinds of scratch. */
 struct memory {
-    uint64_t base[3];   /* of each enum schedule_buffer in cells */
-    uint64_t extent[3]; /* elements that the operation may touch */
+    uint64_t base[BUFFER_COUNT];   /* of each enum schedule_buffer in cells */
+    uint64_t extent[BUFFER_COUNT]; /* elements that the operation may touch */
     uint64_t cell_count;
     struct cell *cells;
     bool aliased;

@@ -93,15 +93,16 @@ struct cell coll_memory_initial(const struct coll_shape *shape, const struct mem
 enum shoal_status coll_memory_init(const struct coll_shape *shape, const struct schedule *schedule,
                                    struct memory *memory)
 {
-    *memory = (struct memory){
-        .extent = {input_extent(shape), output_extent(shape), schedule->scratch_count}};
+    *memory = (struct memory){.extent = {input_extent(shape), output_extent(shape),
+                                         schedule->scratch_count, schedule->wide_count}};
     alias(shape, memory);
     uint64_t end = 0;
     for (int buffer = BUFFER_INPUT; buffer <= BUFFER_OUTPUT; buffer++)
         if (memory->base[buffer] + memory->extent[buffer] > end)
             end = memory->base[buffer] + memory->extent[buffer];
     memory->base[BUFFER_SCRATCH] = end;
-    memory->cell_count = end + memory->extent[BUFFER_SCRATCH];
+    memory->base[BUFFER_WIDE] = end + memory->extent[BUFFER_SCRATCH];
+    memory->cell_count = memory->base[BUFFER_WIDE] + memory->extent[BUFFER_WIDE];
     if (memory->cell_count > CELLS_MAX)
         return base_error(SHOAL_ERR_LIMIT, "too many elements to verify: use smaller counts");
     TRY(BASE_NEW_ARRAY(&memory->cells, memory->cell_count, "the verifier's memory"));

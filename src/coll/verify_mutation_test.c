@@ -22,18 +22,25 @@ static struct coll_group group;
 static struct coll_case one;
 
 /* A fresh, right set of schedules. */
-static void build(enum coll_kind kind, const char *name, int size, uint64_t count)
+static void build_width(enum coll_kind kind, const char *name, int size, uint64_t count,
+                        bool is_half)
 {
     one = (struct coll_case){.algorithm = coll_find(kind, name),
                              .size = size,
                              .count = count,
                              .segment_count = 4,
-                             .hosts = strcmp(name, "two_level") == 0 ? HOSTS_PAIRS : HOSTS_EACH};
+                             .hosts = strcmp(name, "two_level") == 0 ? HOSTS_PAIRS : HOSTS_EACH,
+                             .is_half = is_half};
     assert_non_null(one.algorithm);
     assert_true(case_shapes(&one, &group));
     assert_int_equal(case_schedules(&one, &group), SHOAL_OK);
     struct coll_report report;
     assert_int_equal(coll_verify(group.shapes, group.schedules, &report), SHOAL_OK);
+}
+
+static void build(enum coll_kind kind, const char *name, int size, uint64_t count)
+{
+    build_width(kind, name, size, count, false);
 }
 
 static void expect_caught(const char *word)
@@ -184,14 +191,13 @@ static void test_division_missing_or_early(void **state)
     expect_caught("already final");
 }
 
-static void test_a_dependency_missing(void **state)
+static void miss_every_dependency(bool is_half)
 {
-    (void)state;
     for (int i = 0; coll_algorithms()[i]; i++) {
         const struct coll_algorithm *algorithm = coll_algorithms()[i];
         if (algorithm->kind == COLL_BARRIER)
             continue;
-        build(algorithm->kind, algorithm->name, 4, 40);
+        build_width(algorithm->kind, algorithm->name, 4, 40, is_half);
         for (int rank = 0; rank < 4; rank++)
             for (uint32_t from = 0; from < group.schedules[rank]->step_count; from++) {
                 struct schedule_step *step = &group.schedules[rank]->steps[from];
@@ -209,6 +215,13 @@ static void test_a_dependency_missing(void **state)
             }
         case_release(&one, &group);
     }
+}
+
+static void test_a_dependency_missing(void **state)
+{
+    (void)state;
+    miss_every_dependency(false);
+    miss_every_dependency(true);
 }
 
 /* Both ranks wait for the other's message before they send their own. */
@@ -335,6 +348,87 @@ static void test_edges_backward(void **state)
     expect_caught("does not lead forward");
 }
 
+/* ---- the rounding of 16-bit floats --------------------------------------------------------- */
+
+/* Schedules that keep partial sums as wide as elements, which is right but for 16-bit floats. */
+static void test_partial_sums_in_16_bits(void **state)
+{
+    (void)state;
+    int staged = 0;
+    for (int i = 0; coll_algorithms()[i]; i++) {
+        const struct coll_algorithm *algorithm = coll_algorithms()[i];
+        if (algorithm->one_reduce)
+            continue;
+        build(algorithm->kind, algorithm->name, 5, 12);
+        for (int rank = 0; rank < 5; rank++) {
+            group.shapes[rank].elem_bytes = 2;
+            group.shapes[rank].wide_sums = true;
+        }
+        expect_caught("rounds a sum that is not final");
+        staged++;
+    }
+    assert_int_equal(staged, 10);
+}
+
+/* The first sum of a block is rounded as if it were complete, and goes on into the second one. */
+static void test_a_sum_rounded_twice(void **state)
+{
+    (void)state;
+    build_width(COLL_REDUCE_SCATTER, "pairwise", 3, 2, true);
+    struct schedule_step *first = find_step(0, STEP_REDUCE, 0);
+    struct schedule_step *second = find_step(0, STEP_REDUCE, 1);
+    assert_int_equal(first->at.buffer, BUFFER_WIDE);
+    first->at = second->at;
+    *source_of(0, second, 0) = second->at;
+    struct schedule_step partial = *first;
+    first->final = true;
+    expect_caught("it reduces a sum that is already final");
+    build_width(COLL_REDUCE_SCATTER, "pairwise", 3, 2, true);
+    *find_step(0, STEP_REDUCE, 0) = partial;
+    expect_caught("rounds a sum that is not final");
+}
+
+/* A copy to 16 bits rounds too. */
+static void test_a_sum_rounded_by_a_copy(void **state)
+{
+    (void)state;
+    build_width(COLL_ALLREDUCE, "two_level", 4, 8, true);
+    struct schedule_step *step = find_step(0, STEP_REDUCE, 1);
+    assert_int_equal(source_of(0, step, 0)->buffer, BUFFER_WIDE);
+    step->kind = STEP_COPY;
+    step->source_count = 1;
+    step->final = false;
+    expect_caught("rounds a sum that is not final");
+}
+
+static void test_a_result_left_in_f32(void **state)
+{
+    (void)state;
+    build_width(COLL_ALLREDUCE, "ring", 3, 3, true);
+    find_step(0, STEP_REDUCE, 0)->final = true;
+    expect_caught("is final, but leaves its sum in f32");
+}
+
+static void test_a_sum_received_in_16_bits(void **state)
+{
+    (void)state;
+    build_width(COLL_ALLREDUCE, "ring", 3, 3, true);
+    struct schedule_step *step = find_step(1, STEP_RECV, 1);
+    assert_int_equal(step->at.buffer, BUFFER_WIDE);
+    step->at = span_of(BUFFER_SCRATCH, group.schedules[1]->scratch_count++, 1);
+    *source_of(1, find_step(1, STEP_REDUCE, 1), 0) = step->at;
+    expect_caught("gets elements of another width");
+}
+
+static void test_f32_sums_of_other_types(void **state)
+{
+    (void)state;
+    build_width(COLL_REDUCE, "two_level", 4, 8, true);
+    for (int rank = 0; rank < 4; rank++)
+        group.shapes[rank].wide_sums = false;
+    expect_caught("has f32 sums, but no 16-bit floats");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -356,6 +450,12 @@ int main(void)
         cmocka_unit_test(test_write_between_blocks),
         cmocka_unit_test(test_wait_counts_that_lie),
         cmocka_unit_test(test_edges_backward),
+        cmocka_unit_test(test_partial_sums_in_16_bits),
+        cmocka_unit_test(test_a_sum_rounded_twice),
+        cmocka_unit_test(test_a_sum_rounded_by_a_copy),
+        cmocka_unit_test(test_a_result_left_in_f32),
+        cmocka_unit_test(test_a_sum_received_in_16_bits),
+        cmocka_unit_test(test_f32_sums_of_other_types),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

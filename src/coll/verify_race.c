@@ -53,6 +53,24 @@ static enum shoal_status check_sources(const struct verifier *verifier, int rank
     return SHOAL_OK;
 }
 
+/* Each sum of 16-bit floats is rounded once, when it is complete: one that is not final stays in
+ * f32, and what is final is never summed again, as the trees show. */
+static enum shoal_status check_rounding(const struct verifier *verifier, int rank, uint32_t number)
+{
+    const struct schedule *schedule = verifier->steps.schedules[rank];
+    const struct schedule_step *step = &schedule->steps[number];
+    bool is_sum = step->source_count > 1, stays_wide = step->at.buffer == BUFFER_WIDE;
+    for (uint32_t i = 0; i < step->source_count; i++)
+        is_sum |= schedule->sources[step->source_first + i].buffer == BUFFER_WIDE;
+    if (stays_wide && step->final)
+        return base_error(SHOAL_ERR_INTERNAL, "%s is final, but leaves its sum in f32",
+                          text_of(verifier, rank, number));
+    if (verifier->shapes[rank].wide_sums && is_sum && !stays_wide && !step->final)
+        return base_error(SHOAL_ERR_INTERNAL, "%s rounds a sum that is not final",
+                          text_of(verifier, rank, number));
+    return SHOAL_OK;
+}
+
 static enum shoal_status check_step(const struct verifier *verifier, int rank, uint32_t number)
 {
     const struct schedule_step *step = &verifier->steps.schedules[rank]->steps[number];
@@ -62,8 +80,10 @@ static enum shoal_status check_step(const struct verifier *verifier, int rank, u
     if (step->kind != STEP_SEND && step->at.buffer == BUFFER_INPUT)
         return base_error(SHOAL_ERR_INTERNAL, "%s writes to the input",
                           text_of(verifier, rank, number));
-    if (step->kind == STEP_REDUCE || step->kind == STEP_COPY)
-        return check_sources(verifier, rank, number);
+    if (step->kind == STEP_REDUCE || step->kind == STEP_COPY) {
+        TRY(check_sources(verifier, rank, number));
+        return check_rounding(verifier, rank, number);
+    }
     if (step->peer < 0 || step->peer >= verifier->size || step->peer == rank)
         return base_error(SHOAL_ERR_INTERNAL, "%s has no peer", text_of(verifier, rank, number));
     return SHOAL_OK;
@@ -75,6 +95,8 @@ enum shoal_status coll_verify_form(const struct verifier *verifier, int rank)
     if (schedule->step_count > STEPS_MAX)
         return base_error(SHOAL_ERR_LIMIT, "rank %d has %u steps, too many to verify (%d)", rank,
                           schedule->step_count, STEPS_MAX);
+    if (schedule->wide_count > 0 && !verifier->shapes[rank].wide_sums)
+        return base_error(SHOAL_ERR_INTERNAL, "rank %d has f32 sums, but no 16-bit floats", rank);
     for (uint32_t i = 0; i < schedule->step_count; i++) {
         const struct schedule_step *step = &schedule->steps[i];
         TRY(check_step(verifier, rank, i));

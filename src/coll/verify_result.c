@@ -17,7 +17,7 @@ struct result {
     uint32_t *tree_of; /* [sum_count] of each summed element, once one rank has shown it; or NONE */
     uint64_t sum_count;
     uint32_t first_tree; /* of the first sum seen; NONE: none yet */
-    bool same_tree, rounds_once;
+    bool same_tree, one_reduce;
     bool *is_result; /* [cells] of the rank in hand */
 };
 
@@ -67,7 +67,7 @@ static enum shoal_status expect_sum(struct result *result, int rank, uint64_t to
         if (result->first_tree == NONE)
             result->first_tree = tree;
         result->same_tree &= tree == result->first_tree;
-        result->rounds_once &= coll_trees_is_one_reduce(result->verifier->trees, tree);
+        result->one_reduce &= coll_trees_is_one_reduce(result->verifier->trees, tree);
         result->is_result[cell] = true;
     }
     return SHOAL_OK;
@@ -162,7 +162,7 @@ enum shoal_status coll_verify_result(const struct verifier *verifier, struct col
     struct result result = {.verifier = verifier,
                             .first_tree = NONE,
                             .same_tree = true,
-                            .rounds_once = true,
+                            .one_reduce = true,
                             .sum_count = verifier->memories[0].extent[BUFFER_INPUT]};
     TRY(BASE_NEW_ARRAY(&result.tree_of, result.sum_count, "the verifier's results"));
     for (uint64_t i = 0; i < result.sum_count; i++)
@@ -172,6 +172,6 @@ enum shoal_status coll_verify_result(const struct verifier *verifier, struct col
         status = check_rank(&result, rank);
     base_free(result.tree_of);
     report->same_tree = result.same_tree;
-    report->rounds_once = result.rounds_once;
+    report->one_reduce = result.one_reduce;
     return status;
 }

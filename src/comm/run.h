@@ -27,7 +27,7 @@ struct comm_run {
     uint32_t *queue;           /* steps to start, in order */
     uint32_t queue_head, queue_tail;
     uint32_t steps_left, frames_out;
-    bool starting;           /* inside the queue's loop */
+    bool starting;                      /* inside the queue's loop */
     unsigned char *bases[BUFFER_COUNT]; /* by enum schedule_buffer */
     unsigned char *scratch;
     unsigned char *scaled; /* PREMUL_SUM: the input times the factor */

@@ -20,7 +20,7 @@
  * Rounding: sums of 16-bit floats are made in f32 and rounded once. So of these a partial sum lies
  * in WIDE, whose elements are f32, and travels from WIDE to WIDE; only the reduce that completes a
  * sum, which is final, writes to another buffer. A reduce or copy may mix WIDE with the others.
- * Emitters ask for schedule_sums() and schedule_sums_at() and need not know the dtype.
+ * Emitters ask for schedule_sums() and schedule_sums_at(), which give what the dtype needs.
  *
  * In place: shape.in_place makes INPUT and OUTPUT overlap as shoal.h says for the kind; the builder
  * then compares spans by their real position. An emitter never writes to INPUT.
@@ -127,6 +127,13 @@ struct schedule {
     uint64_t scratch_count, wide_count; /* elements of SCRATCH and WIDE that it needs */
     const char *algorithm;              /* name, static */
 };
+
+/* Bytes of SCRATCH and WIDE. */
+static inline uint64_t schedule_scratch_bytes(const struct schedule *schedule, size_t elem_bytes)
+{
+    return schedule->scratch_count * schedule_elem_bytes(BUFFER_SCRATCH, elem_bytes) +
+           schedule->wide_count * schedule_elem_bytes(BUFFER_WIDE, elem_bytes);
+}
 
 /* ---- building ---------------------------------------------------------------------------------
  */

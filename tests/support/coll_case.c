@@ -93,7 +93,8 @@ bool case_shapes(const struct coll_case *one, struct coll_group *group)
             .rank = rank,
             .size = one->size,
             .root = one->root,
-            .elem_bytes = 4,
+            .elem_bytes = one->is_half ? 2 : 4,
+            .wide_sums = one->is_half,
             .count = one->is_v ? 0 : one->count,
             .in_place = one->in_place == PLACE_SAME || (one->in_place == PLACE_MIXED && rank % 2),
             .segment_count = one->segment_count,
@@ -141,9 +142,9 @@ const char *case_text(const struct coll_case *one)
                                         "scattered hosts"};
     static const char *const places[] = {"apart", "in place", "mixed places"};
     static char text[256];
-    snprintf(text, sizeof(text), "%s%s %s, %d ranks, count %llu, segment %llu, root %d, %s, %s",
+    snprintf(text, sizeof(text), "%s%s %s, %d ranks, count %llu, segment %llu, root %d, %s, %s%s",
              comm_kind_name(one->algorithm->kind), one->is_v ? "v" : "", one->algorithm->name,
              one->size, (unsigned long long)one->count, (unsigned long long)one->segment_count,
-             one->root, hosts[one->hosts], places[one->in_place]);
+             one->root, hosts[one->hosts], places[one->in_place], one->is_half ? ", halves" : "");
     return text;
 }

@@ -153,6 +153,18 @@ static void exact_parts(const struct operation_options *options, int rank, uint6
         parts[0] *= 2;
 }
 
+/* Sums: 8 significant bits from 2^7 to 2^11, so that two may need 12 bits, and 17 need less
+ * than 24. Products: four ranks have six bits, so that two of them need up to 12 and all four less
+ * than 24. */
+static double half_value(const struct operation_options *options, int rank, uint64_t bits)
+{
+    if (options->op != SHOAL_PROD)
+        return (double)((128 + bits % 128) << (bits >> 8) % 4);
+    bool has_bits = rank < 5 && rank != 2;
+    double magnitude = has_bits ? (double)(33 + 2 * (bits / 2 % 8)) / 32 : 1;
+    return bits & 1 ? -magnitude : magnitude;
+}
+
 static double any_part(uint64_t bits)
 {
     double magnitude = (double)(UINT64_C(1) << (bits >> 8) % 12);
@@ -172,7 +184,9 @@ static void put_value(const struct operation_options *options, int rank, uint64_
     exact_parts(options, rank, bits, exact);
     for (int i = 0; i < parts; i++)
         put_part(dtype, out + (size_t)i * (bytes / (size_t)parts),
-                 options->values == VALUES_EXACT ? exact[i] : any_part(mix(bits, (uint64_t)i)));
+                 options->values == VALUES_EXACT    ? exact[i]
+                 : options->values == VALUES_HALVES ? half_value(options, rank, bits)
+                                                    : any_part(mix(bits, (uint64_t)i)));
     if (parts == 0)
         memcpy(out, &bits, bytes);
     if (dtype == SHOAL_BOOL)
@@ -233,7 +247,8 @@ static enum shoal_status make_result(struct operation *operation)
     operation->sum_count = in_extent(&operation->shapes->shapes[0]);
     TRY(base_alloc(operation->sum_count * operation->elem_bytes, "a test's result",
                    (void **)&operation->result));
-    if (options->values == VALUES_EXACT || options->coll.algorithm->rounds_once)
+    if (options->values == VALUES_EXACT || options->values == VALUES_HALVES ||
+        options->coll.algorithm->one_reduce)
         return reduce_plainly(operation);
     return BASE_NEW_ARRAY(&operation->known, operation->sum_count + PERIOD, "a test's marks");
 }
@@ -382,6 +397,12 @@ static void operation_free(struct operation *operation)
     base_free(operation);
 }
 
+static void set_dtype(struct coll_shape *shape, enum shoal_dtype dtype)
+{
+    shape->elem_bytes = kernel_dtype_bytes(dtype);
+    shape->wide_sums = kernel_dtype_is_half(dtype);
+}
+
 enum shoal_status operation_create(const struct operation_options *options,
                                    struct engines_group *group, bool *fits, struct operation **out)
 {
@@ -396,7 +417,7 @@ enum shoal_status operation_create(const struct operation_options *options,
     enum shoal_status status = BASE_NEW(&operation->shapes, "a test's shapes");
     *fits = status == SHOAL_OK && case_shapes(&options->coll, operation->shapes);
     for (int i = 0; *fits && i < group->size; i++)
-        operation->shapes->shapes[i].elem_bytes = operation->elem_bytes;
+        set_dtype(&operation->shapes->shapes[i], operation->options.dtype);
     if (*fits)
         status = make_result(operation);
     for (int i = 0; *fits && i < group->size && status == SHOAL_OK; i++)
@@ -419,7 +440,7 @@ void operation_disagree(struct operation *operation, int rank, const struct oper
     base_free(one->expected);
     struct operation other = {.options = *with, .elem_bytes = kernel_dtype_bytes(with->dtype)};
     one->shape = shapes->shapes[rank];
-    one->shape.elem_bytes = other.elem_bytes;
+    set_dtype(&one->shape, with->dtype);
     one->shape.host_of = operation->shapes->host_of;
     one->operation = &other;
     BASE_ASSERT(take_memory(one) == SHOAL_OK);

@@ -16,6 +16,8 @@ enum operation_values {
     VALUES_ANY,      /* rounding matters: compared with one reduce in the order of ranks, or, where
                       * the algorithm has another tree, between the ranks */
     VALUES_PERIODIC, /* as ANY, but every third element is the same; so must the results be */
+    VALUES_HALVES, /* every order gives the same sums in f32, but those of less than all ranks don't
+                    * fit in 16 bits: compared with the reference, which rounds once */
 };
 
 struct operation_options {

@@ -165,6 +165,8 @@ static void draw_type(struct simulation *job, struct operation_options *options)
         if (options->op == SHOAL_PREMUL_SUM && kind == COLL_REDUCE)
             options->op = SHOAL_SUM;
     } while (!kernel_supports(options->dtype, options->op));
+    if (kernel_dtype_is_half(options->dtype) && options->op != SHOAL_PREMUL_SUM)
+        options->values = VALUES_HALVES;
 }
 
 static struct operation_options draw_options(struct simulation *job, int size, bool cached)
