@@ -44,12 +44,14 @@ LIBRARIES = {
         Library("shoal", "shoal", "Shoal, private buffers"),
         Library("shoal-shared", "shoal", "Shoal, buffers from shoal_alloc", ("--memory", "shared")),
         Library("gloo", "gloo", "Gloo through torch.distributed"),
-        Library("openmpi", "openmpi", "Open MPI, defaults"),
+        # With more ranks than cores mpirun wants to be told that this is meant: either by slots,
+        # and then ranks spin, or by OVERSUBSCRIBE, and then they yield.
+        Library("openmpi", "openmpi", "Open MPI, defaults, a slot for each rank"),
         Library(
             "openmpi-yield",
             "openmpi",
-            "Open MPI, yield when idle",
-            ("--mca", "mpi_yield_when_idle", "1"),
+            "Open MPI, OVERSUBSCRIBE and yield when idle",
+            ("--map-by", "slot:OVERSUBSCRIBE", "--mca", "mpi_yield_when_idle", "1"),
         ),
         Library(
             "openmpi-xhc",
@@ -137,7 +139,7 @@ def start_openmpi(library, place, measurement):
         argv += ["--prtemca", "plm_ssh_agent", f"{place.shoal} vhosts-exec"]
         argv += ["--host", place.host_list(), "--bind-to", "none"]
     elif crowded(place):
-        argv += ["--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"]
+        argv += ["--host", f"localhost:{place.ranks}", "--bind-to", "none"]
     argv += [str(prefix / "bin/mpi_bench"), library.name, *measurement]
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return [Start(argv, root | library.environment)]
