@@ -232,8 +232,9 @@ SHOAL_API enum shoal_status shoal_request_test(shoal_request_t *request);
  * SHOAL_ERR_TIMEOUT, and the request goes on (wait again, or abort the group). Otherwise the
  * result, which frees the request. */
 SHOAL_API enum shoal_status shoal_request_wait(shoal_request_t *request, int64_t timeout_ms);
-/* Calls back once, from a thread of the library, when the request is done, or at once if it is; the
- * callback must not block and must not free the request. At most one callback per request. */
+/* Calls back once, from a thread of the library or one that is inside a call of it, when the
+ * request is done, or at once if it is; the callback must not block, call the library or free the
+ * request. At most one callback per request. */
 SHOAL_API enum shoal_status
 shoal_request_on_done(shoal_request_t request,
                       void (*callback)(void *user, enum shoal_status status), void *user);
@@ -344,8 +345,9 @@ SHOAL_API enum shoal_status shoal_recv(void *out, uint64_t count, enum shoal_dty
 /* ---- memory
  * -------------------------------------------------------------------------------------------- */
 
-/* Memory that the ranks of this host share, so that operations on it copy nothing: 64-byte aligned,
- * zeroed the first time. Not collective. Leaves nothing behind however the process ends. */
+/* Memory that the ranks of this host share: peers read and write operations' buffers in it where
+ * they lie, instead of copying them twice (docs/local.md says which buffers of which operation).
+ * 64-byte aligned, zeroed. Not collective. Leaves nothing behind however the process ends. */
 SHOAL_API enum shoal_status shoal_alloc(shoal_group_t group, size_t bytes, void **out);
 /* Gives memory from shoal_alloc back; no operation may use it any more. NULL is allowed. */
 SHOAL_API enum shoal_status shoal_free(shoal_group_t group, void *memory);

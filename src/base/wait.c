@@ -33,6 +33,7 @@
 #define YIELDS_ALONE     4
 #define YIELDS_CROWDED   50
 #define PAUSES_PER_YIELD 16
+#define SLICE_SHORT_NS   (100 * UINT64_C(1000))
 
 #if defined(__SANITIZE_THREAD__)
 #define THREAD_SANITIZER 1
@@ -159,6 +160,28 @@ void base_leave_core(void)
     CPU_CLR((size_t)sched_getcpu(), &others);
     if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof(others), &others) == 0)
         sched_setaffinity(0, sizeof(all), &all);
+}
+
+/* The kernel's struct sched_attr in its first version; glibc 2.36 does not have it. */
+struct thread_schedule {
+    uint32_t size;
+    uint32_t policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime_ns; /* of an ordinary thread: its slice, 0.1 ms at least */
+    uint64_t deadline_ns;
+    uint64_t period_ns;
+};
+
+void base_wake_soon(void)
+{
+    struct thread_schedule schedule = {.size = sizeof(schedule)};
+    if (syscall(SYS_sched_getattr, 0, &schedule, sizeof(schedule), 0) != 0 ||
+        schedule.policy != SCHED_OTHER)
+        return;
+    schedule.runtime_ns = SLICE_SHORT_NS;
+    syscall(SYS_sched_setattr, 0, &schedule, 0);
 }
 
 bool base_wait(struct base_bell *bell, const struct base_wait_policy *policy,

@@ -49,6 +49,9 @@ int base_core(void);
 /* Moves this thread to another core of its affinity mask, if it has one; the mask stays what it
  * was. */
 void base_leave_core(void);
+/* Asks the scheduler for short slices for this thread, so that it runs soon after it is woken on a
+ * core that computes, at no larger share of it. Only a hint: Linux before 6.12 ignores it. */
+void base_wake_soon(void);
 
 static inline void base_pause(void)
 {

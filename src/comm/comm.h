@@ -153,7 +153,10 @@ void comm_request_end_group(struct comm_group *group);
 
 enum shoal_status comm_progress_start(struct comm_world *world);
 void comm_progress_stop(struct comm_world *world);
+/* Puts the request in the queue; comm_progress_go sees to it that somebody starts what is there:
+ * this thread if `here` and the engine is free, else whoever has the engine. */
 void comm_progress_submit(struct comm_world *world, struct comm_request *request);
+void comm_progress_go(struct comm_world *world, bool here);
 /* Token held: moves the engine until *done, sleeping between. */
 void comm_progress_until(struct comm_world *world, const atomic_int *done);
 /* Token given back: sees to it that what is left goes on. */

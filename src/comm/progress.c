@@ -97,7 +97,6 @@ void comm_progress_submit(struct comm_world *world, struct comm_request *request
     world->queue_end = &request->next;
     pthread_mutex_unlock(&world->queue_lock);
     atomic_fetch_add(&world->queued, 1);
-    comm_progress_kick(world);
 }
 
 void comm_progress_kick(struct comm_world *world)
@@ -140,6 +139,17 @@ static void drain(struct comm_world *world)
         }
         request = next;
     }
+}
+
+void comm_progress_go(struct comm_world *world, bool here)
+{
+    if (!here || pthread_mutex_trylock(&world->token) != 0) {
+        comm_progress_kick(world);
+        return;
+    }
+    drain(world);
+    comm_engine_poll(world->engine);
+    comm_progress_release(world);
 }
 
 /* ---- the token's holder
@@ -213,6 +223,7 @@ static void work(struct comm_world *world)
 static void *progress_thread(void *user)
 {
     struct comm_world *world = user;
+    base_wake_soon(); /* a step of its own is short, and peers wait for it */
     while (!atomic_load(&world->stop)) {
         atomic_store(&world->thread_idle, 1);
         atomic_thread_fence(memory_order_seq_cst);

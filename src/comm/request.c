@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "comm/comm.h"
+#include "kernel/kernel.h"
 
 /* ---- the door
  * ------------------------------------------------------------------------------------------------
@@ -219,6 +220,18 @@ static void drop_plan(struct comm_plan *plan)
         comm_plan_free(plan);
 }
 
+/* Up to here a non-blocking operation is begun on its caller's thread: peers then find its data
+ * before the progress thread gets a core, and whoever comes last ends it at once. */
+#define START_HERE_BYTES 65536
+
+static bool is_small(const struct comm_group *group, const struct comm_call *call)
+{
+    uint64_t in = comm_call_in_count(call, group->rank, group->size);
+    uint64_t out = comm_call_out_count(call, group->rank, group->size);
+    uint64_t limit = START_HERE_BYTES / kernel_dtype_bytes(call->dtype);
+    return in <= limit && out <= limit;
+}
+
 /* Door held. The request is in the queue on success. */
 static enum shoal_status enqueue(struct comm_group *group, const struct comm_path *path,
                                  const struct comm_call *call, struct comm_plan *plan,
@@ -285,6 +298,7 @@ enum shoal_status comm_submit(struct comm_group *group, const struct comm_path *
         drop_plan(plan);
         return status;
     }
+    comm_progress_go(group->world, is_small(group, call));
     if (!request_out)
         return comm_request_wait(&request, -1);
     *request_out = (shoal_request_t)request;
