@@ -51,14 +51,46 @@ static float sum_at(int size, uint64_t i)
     return (float)(size * (size + 1) / 2 * (int)(i % 13 + 1));
 }
 
+/* Where the buffers of the operations lie. */
+enum place {
+    PRIVATE, /* of the process */
+    SHARED,  /* from shoal_alloc, on all ranks */
+    MIXED    /* the one or the other, by rank and by buffer */
+};
+static enum place place;
+static shoal_group_t place_group;
+
+static bool next_is_shared(void)
+{
+    static unsigned made;
+    unsigned rank = place_group ? (unsigned)shoal_group_rank(place_group) : 0;
+    return place == SHARED || (place == MIXED && (made++ >> rank) % 3 != 0);
+}
+
+/* [count] and one more, that no operation may write. Before them stands whose memory it is. */
 static float *floats(uint64_t count)
 {
-    float *memory = malloc((count + 1) * sizeof(float));
+    size_t bytes = (count + 17) * sizeof(float);
+    bool shared = next_is_shared();
+    void *memory = shared ? NULL : malloc(bytes);
+    if (shared && shoal_alloc(place_group, bytes, &memory) != SHOAL_OK)
+        abort();
     if (!memory)
         abort();
+    float *numbers = (float *)memory + 16;
+    numbers[-1] = shared;
     for (uint64_t i = 0; i <= count; i++)
-        memory[i] = -77.0f;
-    return memory;
+        numbers[i] = -77.0f;
+    return numbers;
+}
+
+static void give_back(float *numbers)
+{
+    void *memory = numbers - 16;
+    if (numbers[-1] == 0)
+        free(memory);
+    else if (shoal_free(place_group, memory) != SHOAL_OK)
+        abort();
 }
 
 static int finish(shoal_group_t group, shoal_request_t *request)
@@ -87,8 +119,8 @@ static int try_allreduce(shoal_group_t group, uint64_t n, bool later)
     REQUIRE(finish(group, &request) == 0);
     for (uint64_t i = 0; i < n; i++)
         REQUIRE(in[i] == value(size - 1, i));
-    free(in);
-    free(out);
+    give_back(in);
+    give_back(out);
     return 0;
 }
 
@@ -116,8 +148,8 @@ static int try_rooted(shoal_group_t group, uint64_t n, bool later)
     REQUIRE(finish(group, &request) == 0);
     for (uint64_t i = 0; i < n; i++)
         REQUIRE(in[i] == value(root, i));
-    free(in);
-    free(out);
+    give_back(in);
+    give_back(out);
     return 0;
 }
 
@@ -145,15 +177,16 @@ static int try_blocks(shoal_group_t group, uint64_t n, bool later)
     for (uint64_t i = 0; i < whole; i++)
         REQUIRE(all[i] == value((int)(i / n), (uint64_t)rank * n + i % n));
     REQUIRE(all[whole] == -77.0f && part[n] == -77.0f);
-    free(all);
-    free(in);
-    free(part);
+    give_back(all);
+    give_back(in);
+    give_back(part);
     return 0;
 }
 
 static int all_operations(shoal_group_t group, void *user)
 {
-    (void)user;
+    place = user ? *(enum place *)user : PRIVATE;
+    place_group = group;
     for (size_t i = 0; i < LENGTH_COUNT; i++)
         for (int later = 0; later < 2; later++) {
             REQUIRE(try_allreduce(group, lengths[i], later) == 0);
@@ -198,15 +231,16 @@ static int v_forms_of(shoal_group_t group, uint64_t step)
     for (uint64_t j = 0; j < counts[rank]; j++)
         REQUIRE(part[j] == sum_at(size, displs[rank] - (uint64_t)rank + j));
     CHECK(shoal_alltoallv(in, counts, NULL, all, back, NULL, SHOAL_F32, group, NULL));
-    free(all);
-    free(in);
-    free(part);
+    give_back(all);
+    give_back(in);
+    give_back(part);
     return 0;
 }
 
 static int v_forms(shoal_group_t group, void *user)
 {
-    (void)user;
+    place = user ? *(enum place *)user : PRIVATE;
+    place_group = group;
     REQUIRE(v_forms_of(group, 0) == 0);
     REQUIRE(v_forms_of(group, 3) == 0);
     REQUIRE(v_forms_of(group, 5000) == 0);
@@ -286,10 +320,10 @@ static int many_at_once(shoal_group_t group, void *user)
         CHECK(status);
         for (int j = 0; j < 25 * (i % MANY + 1); j++)
             REQUIRE(out[i][j] == sum_at(size, (uint64_t)j));
-        free(out[i]);
+        give_back(out[i]);
     }
     REQUIRE(called == 2 * MANY);
-    free(in);
+    give_back(in);
     CHECK(shoal_group_free(twin));
     return 0;
 }
@@ -333,8 +367,8 @@ static int messages(shoal_group_t group, void *user)
     CHECK(shoal_send(&token, 1, SHOAL_I32, rank, 9, group, NULL));
     CHECK(shoal_request_wait(&recv, -1));
     REQUIRE(got == token);
-    free(in);
-    free(out);
+    give_back(in);
+    give_back(out);
     return 0;
 }
 
@@ -431,10 +465,10 @@ static int same_bits(shoal_group_t group, void *user)
     CHECK(shoal_allgather(first, all, n, SHOAL_F32, group, NULL));
     for (int i = 0; i < size; i++)
         REQUIRE(memcmp(all + n * (uint64_t)i, first, n * sizeof(float)) == 0);
-    free(in);
-    free(first);
-    free(again);
-    free(all);
+    give_back(in);
+    give_back(first);
+    give_back(again);
+    give_back(all);
     return 0;
 }
 
@@ -509,6 +543,19 @@ static void test_shared_memory(void **state)
     on_every_layout(shared_memory);
 }
 
+/* All operations on buffers that peers can read and write where they lie, or some of them can. */
+static void test_operations_on_shared_memory(void **state)
+{
+    (void)state;
+    for (enum place where = SHARED; where <= MIXED; where++)
+        for (int size = 2; size <= 5; size++) {
+            struct processes run = {.size = size, .main = all_operations, .user = &where};
+            assert_true(processes_run(&run));
+            run = (struct processes){.size = size, .main = v_forms, .user = &where};
+            assert_true(processes_run(&run));
+        }
+}
+
 static void test_same_bits(void **state)
 {
     (void)state;
@@ -527,11 +574,17 @@ static void test_sixteen_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_operations), cmocka_unit_test(test_without_local_path),
-        cmocka_unit_test(test_v_forms),        cmocka_unit_test(test_dtypes),
-        cmocka_unit_test(test_many_at_once),   cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_sub_groups),     cmocka_unit_test(test_shared_memory),
-        cmocka_unit_test(test_same_bits),      cmocka_unit_test(test_sixteen_ranks),
+        cmocka_unit_test(test_all_operations),
+        cmocka_unit_test(test_without_local_path),
+        cmocka_unit_test(test_v_forms),
+        cmocka_unit_test(test_dtypes),
+        cmocka_unit_test(test_many_at_once),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_sub_groups),
+        cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_sixteen_ranks),
+        cmocka_unit_test(test_operations_on_shared_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/status.h"
 
@@ -105,4 +106,10 @@ void base_memory_fail_at(uint64_t nth)
 uint64_t base_memory_count(void)
 {
     return atomic_load(&taken_count);
+}
+
+size_t base_cache_bytes(void)
+{
+    long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return bytes > 0 ? (size_t)bytes : (size_t)1 << 20;
 }

@@ -36,4 +36,8 @@ void base_memory_fail_at(uint64_t nth);
 /* Allocations so far, for tests that walk nth. */
 uint64_t base_memory_count(void);
 
+/* Bytes of the cache that a core has to itself (the second level); 1 MiB if the system does not
+ * say. */
+size_t base_cache_bytes(void);
+
 #endif

@@ -157,7 +157,7 @@ enum shoal_status comm_region_free(struct comm_region *region, size_t offset)
 {
     for (struct region_block *block = region->blocks; block; block = block->next)
         if (block->used && block->offset == offset) {
-            block->used = false;
+            block->used = region->keeps_freed;
             join_free(region);
             return SHOAL_OK;
         }

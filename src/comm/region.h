@@ -13,6 +13,7 @@
 #define SHOAL_COMM_REGION_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,6 +48,7 @@ struct comm_region {
     size_t heap_offset;
     struct region_block *blocks;    /* by offset; used and free */
     struct region_retired *retired; /* slots that peers may still read */
+    bool keeps_freed; /* a peer may still write somewhere: nothing freed is used again */
 };
 
 enum shoal_status comm_region_open(struct base_shared *shared, size_t heap_offset,

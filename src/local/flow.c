@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "kernel/kernel.h"
+#include "local/direct.h"
 #include "local/group.h"
 #include "local/history.h"
 #include "local/local.h"
@@ -53,7 +54,23 @@ static bool has_put(struct local_op *op, int rank, uint64_t b)
         mismatch(op, rank, stamp->signature);
     else if (b == 0 && op->local->unseen != 0)
         local_history_differs(op->local, rank, op->local->unseen, op->sequence);
+    if (b == 0 && op->offerable && op->way == LOCAL_BY_BLOCKS && local_direct_offered(op, rank))
+        return atomic_load_explicit(&op->local->slots[rank]->staged, memory_order_acquire) > block;
     return true;
+}
+
+/* Whether the answers are enough to go on: all have offered, or one has not. */
+static bool is_answered(struct local_op *op)
+{
+    bool all = true;
+    for (int i = 0; i < op->local->group->size; i++) {
+        bool here = i == op->local->group->rank || has_put(op, i, 0);
+        if (here && !local_direct_offered(op, i))
+            return true;
+        all = all && here;
+        op->waits_for = here ? op->waits_for : i;
+    }
+    return all;
 }
 
 static bool has_reduced(const struct local_op *op, int rank, uint64_t b)
@@ -109,6 +126,16 @@ static bool block_of(const struct local_op *op, enum move move, uint64_t *b)
     return op->round >= lag && *b < op->block_count;
 }
 
+/* Whether all peers are done with everybody's buffers. */
+static bool have_worked(struct local_op *op)
+{
+    for (; op->waits_for < op->local->group->size; op->waits_for++)
+        if (op->waits_for != op->local->group->rank &&
+            !has_reduced(op, op->waits_for, op->block_count - 1))
+            return false;
+    return true;
+}
+
 static bool move_is_ready(struct local_op *op)
 {
     struct local_group *local = op->local;
@@ -118,6 +145,10 @@ static bool move_is_ready(struct local_op *op)
         return true; /* the caller looks why */
     if (!local->attached && !local_find_peers(local))
         return false;
+    if (op->way == LOCAL_OFFERED)
+        return is_answered(op);
+    if (op->way == LOCAL_WORKED)
+        return have_worked(op);
     if (!block_of(op, move, &b))
         return true;
     if (move == MOVE_PUT)
@@ -163,7 +194,12 @@ static void do_move(struct local_op *op, uint64_t b)
     case MOVE_PUT:
         if (b == 0)
             local_history_note(op->local, op->sequence, op->signature);
-        local_put(op, b);
+        if (b == 0 && op->offerable)
+            local_direct_answer(op, stamp);
+        if (b == 0 && op->offers)
+            op->way = LOCAL_OFFERED;
+        else
+            local_put(op, b);
         stamp->signature = op->signature;
         publish(op, &stamp->number, b);
         break;
@@ -176,6 +212,30 @@ static void do_move(struct local_op *op, uint64_t b)
         publish_taken(op, b);
         break;
     default: break;
+    }
+}
+
+static bool all_offered(const struct local_op *op)
+{
+    for (int i = 0; i < op->local->group->size; i++)
+        if (!has_put((struct local_op *)op, i, 0) || !local_direct_offered(op, i))
+            return false;
+    return true;
+}
+
+/* Its offer is answered: this rank's part on everybody's buffers, or the first block after all. */
+static void take_answer(struct local_op *op)
+{
+    struct local_slot *own = op->local->own;
+    op->waits_for = 0;
+    if (all_offered(op)) {
+        local_direct_work(op);
+        op->way = LOCAL_WORKED;
+        publish(op, &own->reduced, op->block_count - 1);
+    } else {
+        local_put(op, 0);
+        op->way = LOCAL_BY_BLOCKS;
+        publish(op, &own->staged, 0);
     }
 }
 
@@ -202,6 +262,15 @@ static void learn(struct local_op *op)
         local->unseen = op->sequence;
 }
 
+/* All peers are done with this operation, stamps included: nobody needs a ring. */
+static void end_direct(struct local_op *op)
+{
+    uint64_t end = op->first_block + op->block_count;
+    atomic_store_explicit(&op->local->own->taken, end, memory_order_release);
+    learn(op);
+    op->local->known_taken = end;
+}
+
 /* True when done; false when it waits for peers, or the group broke. */
 static bool advance(struct local_op *op)
 {
@@ -213,9 +282,15 @@ static bool advance(struct local_op *op)
             local_adopt_failure(op->local);
             return false;
         }
-        if (block_of(op, (enum move)op->move, &b))
+        if (op->way == LOCAL_WORKED) {
+            end_direct(op);
+            return true;
+        }
+        if (op->way == LOCAL_OFFERED)
+            take_answer(op);
+        else if (block_of(op, (enum move)op->move, &b))
             do_move(op, b);
-        if (next_move(op)) {
+        if (op->way == LOCAL_BY_BLOCKS && next_move(op)) {
             learn(op);
             return true;
         }
@@ -235,7 +310,10 @@ static void begin(struct local_op *op, struct comm_group *group, const struct co
     op->round = 0;
     op->move = MOVE_PUT;
     op->waits_for = 0;
+    op->way = LOCAL_BY_BLOCKS;
+    op->offers = false;
     local_op_lay_out(op);
+    local_direct_consider(op);
     op->first_block = local->next_block;
     local->next_block += op->block_count;
 }
@@ -262,7 +340,11 @@ static void mark_behind(struct local_op *op, bool *late)
 {
     const struct local_group *local = op->local;
     uint64_t b;
-    if (!local->attached || !block_of(op, (enum move)op->move, &b))
+    if (!local->attached)
+        return;
+    for (int i = 0; i < local->group->size && op->way == LOCAL_WORKED; i++)
+        late[i] = i != local->group->rank && !has_reduced(op, i, op->block_count - 1);
+    if (op->way != LOCAL_BY_BLOCKS || !block_of(op, (enum move)op->move, &b))
         return;
     for (int i = 0; i < local->group->size; i++)
         if (i != local->group->rank)
@@ -405,6 +487,8 @@ static enum shoal_status run(struct comm_group *group, const struct comm_call *c
     if (!comm_group_broken(group))
         return SHOAL_OK;
     local_fail(group->local);
+    if (op.offers)
+        local_direct_quiesce(&op);
     comm_progress_kick(group->world);
     return comm_group_health(group);
 }
@@ -421,7 +505,10 @@ static bool task_advance(struct comm_task *task)
 
 static void task_cancel(struct comm_task *task)
 {
+    const struct local_op *op = task->owner_run;
     local_fail(task->group->local);
+    if (op->offers)
+        local_direct_quiesce(op);
 }
 
 static void task_late(struct comm_task *task, bool *late)

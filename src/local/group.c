@@ -93,6 +93,7 @@ enum shoal_status local_attach(struct comm_group *group)
     local->slice_bytes = ((asked > 0 ? asked : BLOCK_BYTES) / size + 4095) / 4096 * 4096;
     local->block_bytes = local->slice_bytes * size;
     local->symmetric_bytes = SYMMETRIC_BYTES;
+    local->stream_bytes = base_cache_bytes();
     enum shoal_status status = take_tables(local);
     if (status == SHOAL_OK)
         status = take_slot(local);

@@ -2,62 +2,16 @@
 /*
  * moves.c: what put, reduce and take copy and sum, per kind of operation.
  *
- * A block of allreduce and reduce is a run of the buffer, cut in one slice per rank; of the kinds
- * with a part per rank it is the same run of every part. Sums are always over ranks 0 … p-1 in this
- * order, so the bits don't depend on mode, block or slice.
+ * Sums are always over ranks 0 … p-1 in this order, so the bits don't depend on mode, block or
+ * slice.
  */
 #include <string.h>
 
 #include "kernel/kernel.h"
-#include "local/slot.h"
+#include "local/layout.h"
 
 #define SIZE_MAX_RANKS COMM_LOCAL_MAX
-
-struct run {
-    uint64_t offset, count; /* elements */
-};
-
-static uint64_t min64(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint64_t part_count(const struct local_op *op, int rank)
-{
-    return op->call.counts ? op->call.counts[rank] : op->call.count;
-}
-
-/* Where rank's part begins on the side with p parts. */
-static uint64_t part_offset(const struct local_op *op, int rank)
-{
-    if (!op->call.counts)
-        return op->call.count * (uint64_t)rank;
-    if (op->call.displs)
-        return op->call.displs[rank];
-    uint64_t offset = 0;
-    for (int i = 0; i < rank; i++)
-        offset += op->call.counts[i];
-    return offset;
-}
-
-/* Block b of n elements cut in runs of block_elems. */
-static struct run run_of(const struct local_op *op, uint64_t b, uint64_t n)
-{
-    uint64_t offset = min64(b * op->block_elems, n);
-    struct run run = {offset, min64(op->block_elems, n - offset)};
-    return run;
-}
-
-/* Slice of a rank within a block of n elements, in whole cache lines but the last. */
-static struct run slice_of(const struct local_op *op, uint64_t n, int rank)
-{
-    uint64_t size = (uint64_t)op->local->group->size;
-    uint64_t line = 64 / op->elem_bytes;
-    uint64_t slice = (((n + size - 1) / size) + line - 1) / line * line;
-    uint64_t offset = min64(slice * (uint64_t)rank, n);
-    struct run run = {offset, min64(slice, n - offset)};
-    return run;
-}
+#define PIECE_BYTES    ((size_t)16 << 10) /* of a slice: its inputs and output fit the L1 cache */
 
 /* ---- layout
  * ------------------------------------------------------------------------------------------------
@@ -65,9 +19,9 @@ static struct run slice_of(const struct local_op *op, uint64_t n, int rank)
 
 static uint64_t largest_part(const struct local_op *op)
 {
-    uint64_t most = part_count(op, 0);
+    uint64_t most = local_part_count(op, 0);
     for (int i = 1; op->call.counts && i < op->local->group->size; i++)
-        most = part_count(op, i) > most ? part_count(op, i) : most;
+        most = local_part_count(op, i) > most ? local_part_count(op, i) : most;
     return most;
 }
 
@@ -84,18 +38,31 @@ static bool put_per_rank(const struct local_op *op)
     return kind == COLL_REDUCE_SCATTER || kind == COLL_ALLTOALL || kind == COLL_SCATTER;
 }
 
+/* Whether the output should go around the cache: its lines need not be read before they are
+ * written, and what peers are about to read stays. Not what was just read as input. */
+static bool streaming_pays(const struct local_op *op)
+{
+    enum coll_kind kind = op->call.kind;
+    bool has_parts = kind == COLL_ALLGATHER || kind == COLL_GATHER || kind == COLL_ALLTOALL;
+    if (sums(op) && op->call.in_place)
+        return false;
+    return op->bytes * (has_parts ? (size_t)op->local->group->size : 1) >= op->local->stream_bytes;
+}
+
 void local_op_lay_out(struct local_op *op)
 {
     const struct local_group *local = op->local;
     uint64_t n = op->call.kind == COLL_BARRIER ? 0 : largest_part(op);
     size_t bytes = n * op->elem_bytes;
-    op->reduces = false;
+    op->bytes = bytes;
+    op->reduces = op->streams = false;
     if (bytes <= LOCAL_INLINE_BYTES && !put_per_rank(op)) { /* no division on the shortest way */
         op->mode = LOCAL_INLINE;
         op->block_elems = LOCAL_INLINE_BYTES;
         op->block_count = 1;
         return;
     }
+    op->streams = streaming_pays(op);
     if (put_per_rank(op)) {
         op->mode = LOCAL_SLICED;
         op->block_elems = local->slice_bytes / op->elem_bytes;
@@ -122,7 +89,7 @@ static void stage_elems(const struct local_op *op, unsigned char *to, const unsi
     if (op->call.has_factor)
         kernel_scale(op->call.dtype, to, from, op->call.factor, count);
     else
-        memcpy(to, from, count * op->elem_bytes);
+        kernel_copy(to, from, count * op->elem_bytes, false);
 }
 
 static void put_slices(struct local_op *op, uint64_t b)
@@ -130,11 +97,11 @@ static void put_slices(struct local_op *op, uint64_t b)
     const struct local_group *local = op->local;
     const unsigned char *in = op->call.in;
     unsigned char *stage = local_stage(local, local->group->rank, op->first_block + b);
-    struct run run = run_of(op, b, op->call.count);
+    struct local_run run = local_run_of(op, b, op->call.count);
     for (int i = 0; i < local->group->size; i++) {
         if (i == local->group->rank && !op->call.has_factor)
             continue;
-        struct run slice = slice_of(op, run.count, i);
+        struct local_run slice = local_slice_of(op, run.count, i);
         if (slice.count > 0)
             stage_elems(op, stage + slice.offset * op->elem_bytes,
                         in + (run.offset + slice.offset) * op->elem_bytes, slice.count);
@@ -150,10 +117,10 @@ static void put_parts(struct local_op *op, uint64_t b)
     for (int i = 0; i < local->group->size; i++) {
         if (i == local->group->rank && !op->call.has_factor)
             continue;
-        struct run run = run_of(op, b, part_count(op, i));
+        struct local_run run = local_run_of(op, b, local_part_count(op, i));
         if (run.count > 0)
             stage_elems(op, stage + (size_t)i * local->slice_bytes,
-                        in + (part_offset(op, i) + run.offset) * op->elem_bytes, run.count);
+                        in + (local_part_offset(op, i) + run.offset) * op->elem_bytes, run.count);
     }
 }
 
@@ -161,7 +128,7 @@ static uint64_t own_count(const struct local_op *op)
 {
     enum coll_kind kind = op->call.kind;
     bool by_part = kind == COLL_ALLGATHER || kind == COLL_GATHER;
-    return by_part ? part_count(op, op->local->group->rank) : op->call.count;
+    return by_part ? local_part_count(op, op->local->group->rank) : op->call.count;
 }
 
 /* The own contribution, whole. */
@@ -170,7 +137,7 @@ static void put_own(struct local_op *op, uint64_t b)
     const struct local_group *local = op->local;
     const unsigned char *in = op->call.in;
     uint64_t block = op->first_block + b;
-    struct run run = run_of(op, b, own_count(op));
+    struct local_run run = local_run_of(op, b, own_count(op));
     unsigned char *to = op->mode == LOCAL_INLINE ? local->own->stamps[block % LOCAL_SLOTS].payload
                                                  : local_stage(local, local->group->rank, block);
     if (run.count > 0)
@@ -214,7 +181,7 @@ void local_put(struct local_op *op, uint64_t b)
 /* out = sum over all ranks, rank r's data at `at` bytes in its stage (or stamp); the own from
  * own_in, unless it was scaled into the stage. */
 static void sum_all(const struct local_op *op, uint64_t block, size_t at, const void *own_in,
-                    void *out, uint64_t count)
+                    void *out, uint64_t count, bool stream)
 {
     const struct local_group *local = op->local;
     const void *inputs[SIZE_MAX_RANKS];
@@ -227,41 +194,46 @@ static void sum_all(const struct local_op *op, uint64_t block, size_t at, const 
         else
             inputs[i] = local_stage(local, i, block) + at;
     }
-    struct kernel_reduce how = {.dtype = op->call.dtype, .op = op->call.op};
+    struct kernel_reduce how = {.dtype = op->call.dtype, .op = op->call.op, .stream = stream};
     if (op->call.op == SHOAL_AVG)
         how.divisor = (uint32_t)size;
     kernel_reduce(&how, out, inputs, size, count);
 }
 
+/* In pieces that are copied to out while they are in the nearest cache. */
 static void reduce_slice(struct local_op *op, uint64_t b)
 {
     const struct local_group *local = op->local;
     int rank = local->group->rank;
     bool keeps = op->call.kind == COLL_ALLREDUCE || rank == op->call.root;
-    struct run run = run_of(op, b, op->call.count);
-    struct run slice = slice_of(op, run.count, rank);
-    if (slice.count == 0)
-        return;
-    size_t at = slice.offset * op->elem_bytes;
-    size_t place = (run.offset + slice.offset) * op->elem_bytes;
-    const unsigned char *own_in = (const unsigned char *)op->call.in + place;
+    struct local_run run = local_run_of(op, b, op->call.count);
+    struct local_run slice = local_slice_of(op, run.count, rank);
     unsigned char *result = local_result(local, rank, op->first_block + b);
-    sum_all(op, op->first_block + b, at, own_in, result, slice.count);
-    if (keeps)
-        memcpy((unsigned char *)op->call.out + place, result, slice.count * op->elem_bytes);
+    uint64_t piece = PIECE_BYTES / op->elem_bytes;
+    for (uint64_t i = 0; i < slice.count; i += piece) {
+        uint64_t count = local_min(piece, slice.count - i);
+        size_t at = (slice.offset + i) * op->elem_bytes;
+        size_t place = (run.offset + slice.offset + i) * op->elem_bytes;
+        unsigned char *to = result + i * op->elem_bytes;
+        sum_all(op, op->first_block + b, at, (const unsigned char *)op->call.in + place, to, count,
+                false);
+        if (keeps)
+            kernel_copy((unsigned char *)op->call.out + place, to, count * op->elem_bytes,
+                        op->streams);
+    }
 }
 
 static void reduce_part(struct local_op *op, uint64_t b)
 {
     const struct local_group *local = op->local;
     int rank = local->group->rank;
-    struct run run = run_of(op, b, part_count(op, rank));
+    struct local_run run = local_run_of(op, b, local_part_count(op, rank));
     if (run.count == 0)
         return;
-    const unsigned char *own_in =
-        (const unsigned char *)op->call.in + (part_offset(op, rank) + run.offset) * op->elem_bytes;
+    const unsigned char *own_in = (const unsigned char *)op->call.in +
+                                  (local_part_offset(op, rank) + run.offset) * op->elem_bytes;
     sum_all(op, op->first_block + b, (size_t)rank * local->slice_bytes, own_in,
-            (unsigned char *)op->call.out + run.offset * op->elem_bytes, run.count);
+            (unsigned char *)op->call.out + run.offset * op->elem_bytes, run.count, op->streams);
 }
 
 void local_reduce(struct local_op *op, uint64_t b)
@@ -292,23 +264,24 @@ bool local_takes_from(const struct local_op *op, int rank)
 static void take_slices(struct local_op *op, uint64_t b)
 {
     const struct local_group *local = op->local;
-    struct run run = run_of(op, b, op->call.count);
+    struct local_run run = local_run_of(op, b, op->call.count);
     for (int i = 0; i < local->group->size; i++) {
-        struct run slice = slice_of(op, run.count, i);
+        struct local_run slice = local_slice_of(op, run.count, i);
         if (i == local->group->rank || slice.count == 0)
             continue;
-        memcpy((unsigned char *)op->call.out + (run.offset + slice.offset) * op->elem_bytes,
-               local_result(local, i, op->first_block + b), slice.count * op->elem_bytes);
+        kernel_copy((unsigned char *)op->call.out + (run.offset + slice.offset) * op->elem_bytes,
+                    local_result(local, i, op->first_block + b), slice.count * op->elem_bytes,
+                    op->streams);
     }
 }
 
 static void take_sum(struct local_op *op, uint64_t b)
 {
-    struct run run = run_of(op, b, op->call.count);
+    struct local_run run = local_run_of(op, b, op->call.count);
     size_t place = run.offset * op->elem_bytes;
     if (run.count > 0)
         sum_all(op, op->first_block + b, 0, (const unsigned char *)op->call.in + place,
-                (unsigned char *)op->call.out + place, run.count);
+                (unsigned char *)op->call.out + place, run.count, false);
 }
 
 static const unsigned char *contribution(const struct local_op *op, int rank, uint64_t block)
@@ -323,24 +296,25 @@ static void take_contributions(struct local_op *op, uint64_t b)
 {
     const struct local_group *local = op->local;
     for (int i = 0; i < local->group->size; i++) {
-        struct run run = run_of(op, b, part_count(op, i));
-        unsigned char *to =
-            (unsigned char *)op->call.out + (part_offset(op, i) + run.offset) * op->elem_bytes;
+        struct local_run run = local_run_of(op, b, local_part_count(op, i));
+        unsigned char *to = (unsigned char *)op->call.out +
+                            (local_part_offset(op, i) + run.offset) * op->elem_bytes;
         const unsigned char *from =
             (const unsigned char *)op->call.in + run.offset * op->elem_bytes;
         if (i != local->group->rank)
             from = contribution(op, i, op->first_block + b);
         if (run.count > 0 && to != from)
-            memcpy(to, from, run.count * op->elem_bytes);
+            kernel_copy(to, from, run.count * op->elem_bytes, op->streams);
     }
 }
 
 static void take_broadcast(struct local_op *op, uint64_t b)
 {
-    struct run run = run_of(op, b, op->call.count);
+    struct local_run run = local_run_of(op, b, op->call.count);
     if (run.count > 0 && op->local->group->rank != op->call.root)
-        memcpy((unsigned char *)op->call.out + run.offset * op->elem_bytes,
-               contribution(op, op->call.root, op->first_block + b), run.count * op->elem_bytes);
+        kernel_copy((unsigned char *)op->call.out + run.offset * op->elem_bytes,
+                    contribution(op, op->call.root, op->first_block + b),
+                    run.count * op->elem_bytes, op->streams);
 }
 
 /* The part that `from` put for this rank; its own part comes straight from in. */
@@ -348,22 +322,22 @@ static void take_part(struct local_op *op, uint64_t b, int from, unsigned char *
 {
     const struct local_group *local = op->local;
     int rank = local->group->rank;
-    struct run run = run_of(op, b, part_count(op, rank));
+    struct local_run run = local_run_of(op, b, local_part_count(op, rank));
     const unsigned char *in =
         from == rank
             ? (const unsigned char *)op->call.in +
-                  (part_offset(op, rank) + run.offset) * op->elem_bytes
+                  (local_part_offset(op, rank) + run.offset) * op->elem_bytes
             : local_stage(local, from, op->first_block + b) + (size_t)rank * local->slice_bytes;
     out += run.offset * op->elem_bytes;
     if (run.count > 0 && out != in)
-        memcpy(out, in, run.count * op->elem_bytes);
+        kernel_copy(out, in, run.count * op->elem_bytes, op->streams);
 }
 
 static void take_alltoall(struct local_op *op, uint64_t b)
 {
     unsigned char *out = op->call.out;
     for (int i = 0; i < op->local->group->size; i++)
-        take_part(op, b, i, out + part_offset(op, i) * op->elem_bytes);
+        take_part(op, b, i, out + local_part_offset(op, i) * op->elem_bytes);
 }
 
 void local_take(struct local_op *op, uint64_t b)

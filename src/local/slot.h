@@ -18,7 +18,8 @@
  * before that data is read (acquire).
  *  3. put(b) waits until all peers took b - SLOTS; so a stage or result that is still read is
  *     never written, and a stamp never skips one that somebody waits for.
- *  4. The stamp of an operation's first block carries its signature, and small payloads themselves.
+ *  4. The stamp of an operation's first block carries its signature, and small payloads themselves,
+ *     or whether the rank's buffers can be used where they lie (direct.h).
  */
 #ifndef SHOAL_LOCAL_SLOT_H
 #define SHOAL_LOCAL_SLOT_H
@@ -51,7 +52,9 @@ struct local_slot {
     struct local_stamp stamps[LOCAL_SLOTS];
     _Alignas(64) atomic_ullong reduced;
     _Alignas(64) atomic_ullong taken;
-    atomic_int core; /* plus 1; where the owner last waited long; 0: nowhere yet */
+    atomic_int core;    /* plus 1; where the owner last waited long; 0: nowhere yet */
+    atomic_int working; /* the owner reads or writes peers' buffers: direct.h */
+    _Alignas(64) atomic_ullong staged;     /* of a first block that was offered: it is staged now */
     _Alignas(64) atomic_int failure_state; /* 0 none, 1 being written, 2 there */
     int32_t failure_status;
     char failure_text[BASE_ERROR_TEXT_BYTES];
@@ -71,6 +74,7 @@ struct local_group {
     size_t block_bytes;     /* of a stage block */
     size_t slice_bytes;     /* of a result, and of a block's part per rank: block_bytes / size */
     size_t symmetric_bytes; /* up to here every rank sums everything itself */
+    size_t stream_bytes;    /* an output from here on is stored around the cache */
     uint64_t next_block;    /* number of the next operation's first block */
     int looks;              /* without a pause, at the next wait: fewer after vain ones */
     int64_t left_core_ns;   /* when this rank last left a core that it shared with a peer */
@@ -84,6 +88,13 @@ enum local_mode {
     LOCAL_SLICED     /* each rank sums a slice */
 };
 
+/* How far an operation has come in choosing between the peers' stages and their buffers. */
+enum local_way {
+    LOCAL_BY_BLOCKS, /* through the stages, block by block */
+    LOCAL_OFFERED,   /* waits for all answers */
+    LOCAL_WORKED     /* directly; its own part is done */
+};
+
 /* One operation under way. */
 struct local_op {
     struct comm_task task; /* when it runs in the engine */
@@ -92,8 +103,13 @@ struct local_op {
     uint64_t sequence;
     uint64_t signature; /* packed */
     enum local_mode mode;
-    bool reduces; /* has the middle move */
+    bool reduces;   /* has the middle move */
+    bool streams;   /* its output goes around the cache */
+    bool offerable; /* stamps of the first block hold answers */
+    bool offers;    /* this rank's buffers can be used where they lie */
+    enum local_way way;
     size_t elem_bytes;
+    size_t bytes;         /* of the buffer or the largest part */
     uint64_t block_count; /* of the operation */
     uint64_t block_elems; /* elements of a block, or of a rank's part of it */
     uint64_t first_block;

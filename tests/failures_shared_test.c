@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * failures_shared_test.c: operations that fail while peers read and write each other's buffers
+ * from shoal_alloc. When the call has returned, the memory is the caller's own again: nobody writes
+ * it later. If a peer stands still just then, what is freed is not used again.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "support/scenario.h"
+
+#define TRIALS 12
+#define COUNT  (UINT64_C(8) << 20) /* f32: 32 MiB, some milliseconds */
+#define OWN    0x5a5a5a5au
+#define SIZE   3
+
+/* ---- abort amid
+ * ---------------------------------------------------------------------------------------------- */
+
+static bool is_own(const uint32_t *numbers)
+{
+    for (uint64_t i = 0; i < COUNT; i++)
+        if (numbers[i] != OWN)
+            return false;
+    return true;
+}
+
+static void fill_own(uint32_t *numbers)
+{
+    for (uint64_t i = 0; i < COUNT; i++)
+        numbers[i] = OWN;
+}
+
+/* Rank 0 aborts a group of its own for this trial a while after the start, each time later. */
+static int abort_once(shoal_group_t root, float *memory, int trial)
+{
+    shoal_group_t group = NULL;
+    shoal_request_t request = NULL;
+    if (expect_status(root, shoal_group_split(root, 0, 0, &group), SHOAL_OK, "split"))
+        return 1;
+    CHECK(shoal_barrier(root, NULL));
+    CHECK(shoal_allreduce(memory, memory, COUNT, SHOAL_F32, SHOAL_SUM, group, &request));
+    if (shoal_group_rank(root) == 0) {
+        usleep((useconds_t)(trial * 400));
+        CHECK(shoal_group_abort(group, "enough"));
+    }
+    enum shoal_status status = shoal_request_wait(&request, -1);
+    if (status != SHOAL_OK && expect_status(group, status, SHOAL_ERR_ABORTED, "allreduce"))
+        return 1;
+    fill_own((uint32_t *)memory); /* whoever still wrote would be seen */
+    usleep(20000);
+    REQUIRE(is_own((uint32_t *)memory));
+    if (shoal_group_rank(root) != 0)
+        while (shoal_group_health(group) == SHOAL_OK)
+            usleep(1000); /* an operation that was through before the abort */
+    shoal_group_free(group);
+    return 0;
+}
+
+static int abort_amid(shoal_group_t group, struct board *board)
+{
+    void *memory = NULL;
+    (void)board;
+    CHECK(shoal_alloc(group, COUNT * sizeof(float), &memory));
+    memset(memory, 0, COUNT * sizeof(float));
+    for (int trial = 0; trial < TRIALS; trial++)
+        REQUIRE(abort_once(group, memory, trial) == 0);
+    CHECK(shoal_barrier(group, NULL));
+    CHECK(shoal_free(group, memory));
+    return 0;
+}
+
+static const struct layout one_host = {"one host", SIZE, 1, PATH_LOCAL};
+
+static void test_memory_is_own_after_an_abort(void **state)
+{
+    (void)state;
+    scenario_run(&(struct scenario){.layout = &one_host, .act = abort_amid, .victim = -1});
+}
+
+/* ---- a peer that stands still amid
+ * ---------------------------------------------------------------------------------------------- */
+
+static void stop_here(int signal)
+{
+    (void)signal;
+    raise(SIGSTOP);
+}
+
+/* The victim stops amid its work until the others have looked; then its own call fails as well. */
+static int stand_still(shoal_group_t group, float *memory)
+{
+    struct itimerval soon = {.it_value = {.tv_usec = 1500}};
+    signal(SIGALRM, stop_here);
+    CHECK(shoal_barrier(group, NULL));
+    setitimer(ITIMER_REAL, &soon, NULL);
+    enum shoal_status status = SHOAL_OK;
+    for (int i = 0; i < 1000 && status == SHOAL_OK; i++)
+        status = shoal_allreduce(memory, memory, COUNT, SHOAL_F32, SHOAL_MAX, group, NULL);
+    REQUIRE(status == SHOAL_ERR_TIMEOUT || status == SHOAL_ERR_PEER_LOST);
+    return 0;
+}
+
+static int look_at_memory(shoal_group_t group, struct board *board, float *memory)
+{
+    void *others = NULL;
+    enum shoal_status status = SHOAL_OK;
+    CHECK(shoal_barrier(group, NULL));
+    for (int i = 0; i < 1000 && status == SHOAL_OK; i++)
+        status = shoal_allreduce(memory, memory, COUNT, SHOAL_F32, SHOAL_MAX, group, NULL);
+    char victim[32];
+    snprintf(victim, sizeof(victim), "rank %d", board->victim);
+    EXPECT(status, SHOAL_ERR_TIMEOUT, "allreduce", victim);
+    CHECK(shoal_free(group, memory));
+    CHECK(shoal_alloc(group, COUNT * sizeof(float), &others));
+    atomic_store(&board->stage[shoal_group_rank(group)], others != memory ? 1 : 2);
+    CHECK(shoal_free(group, others));
+    return 0;
+}
+
+static int stop_amid(shoal_group_t group, struct board *board)
+{
+    void *memory = NULL;
+    CHECK(shoal_alloc(group, COUNT * sizeof(float), &memory));
+    memset(memory, 0, COUNT * sizeof(float));
+    if (shoal_group_rank(group) == board->victim)
+        return stand_still(group, memory);
+    return look_at_memory(group, board, memory);
+}
+
+/* Where the victim stops is chance: within its work, or between. It is one of the many operations,
+ * most of whose time is work, so some run of a few stops it there. */
+static int kept_count;
+
+static void go_on_later(struct board *board, const pid_t *pids)
+{
+    for (int rank = 0; rank < SIZE; rank++)
+        if (rank != board->victim)
+            board_wait(&board->stage[rank], 1);
+    for (int rank = 0; rank < SIZE; rank++)
+        kept_count += atomic_load(&board->stage[rank]) == 1;
+    kill(pids[board->victim], SIGCONT);
+}
+
+static void test_memory_is_kept_from_a_peer_that_stands_still(void **state)
+{
+    (void)state;
+    for (int run = 0; run < 5 && kept_count == 0; run++)
+        scenario_run(&(struct scenario){.layout = &one_host,
+                                        .act = stop_amid,
+                                        .timeout_ms = 1500,
+                                        .victim = 1,
+                                        .victim_stays = true,
+                                        .meanwhile = go_on_later});
+    assert_true(kept_count > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory_is_own_after_an_abort),
+        cmocka_unit_test(test_memory_is_kept_from_a_peer_that_stands_still),
+    };
+    return cmocka_run_group_tests(tests, scenario_isolate, NULL);
+}
