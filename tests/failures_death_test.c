@@ -181,6 +181,52 @@ static int go_on_without(shoal_group_t group, struct board *board)
     return 0;
 }
 
+/* The second dies when the others have seen the first's death and go on in a group of their own. */
+static int die_one_after_the_other(shoal_group_t group, struct board *board)
+{
+    int rank = shoal_group_rank(group), size = shoal_group_size(group), left[8], count = 0;
+    bool later = board->variant == VARIANT_LATER;
+    shoal_group_t others = NULL;
+    char second[64];
+    for (int i = 0; i < size; i++)
+        if (i != board->victim)
+            left[count++] = i;
+    CHECK(scenario_sum(group, 1000, false));
+    if (rank != board->victim)
+        CHECK(shoal_group_subset(group, left, count, "survivors", &others));
+    atomic_store(&board->stage[rank], 1);
+    if (rank == board->victim)
+        return await_death(board);
+    REQUIRE(board_wait(&board->go, 1) == 0);
+    REQUIRE(check_cause(group, board, scenario_sum(group, 10, later)) == 0);
+    REQUIRE(expect_status(others, scenario_sum(others, 1000, later), SHOAL_OK,
+                          "a sum of those who are left") == 0);
+    atomic_store(&board->stage[rank], 2);
+    if (rank == board->second)
+        return await_death(board);
+    REQUIRE(board_wait(&board->go, 2) == 0);
+    enum shoal_status status = scenario_sum(others, 1000, later);
+    snprintf(second, sizeof(second), "rank %d (host host",
+             board->second - (board->second > board->victim));
+    REQUIRE(says_dead(others, status));
+    REQUIRE(strstr(shoal_last_error(others), second));
+    REQUIRE(scenario_since_ms(atomic_load(&board->at_ns)) < QUICK_MS);
+    return expect_status(others, shoal_group_free(others), SHOAL_OK, "free");
+}
+
+static void kill_one_after_the_other(struct board *board, const pid_t *pids)
+{
+    const int victims[2] = {board->victim, board->second};
+    for (int i = 0; i < 2; i++) {
+        for (int rank = 0; rank < size_of_run; rank++)
+            if ((i == 0 || rank != victims[0]) && board_wait(&board->stage[rank], i + 1))
+                return;
+        atomic_store(&board->at_ns, scenario_now_ns());
+        kill(pids[victims[i]], SIGKILL);
+        atomic_store(&board->go, i + 1);
+    }
+}
+
 /* ---- all of them
  * ---------------------------------------------------------------------------------------------- */
 
@@ -261,13 +307,33 @@ static void test_two_at_once(void **state)
         }
 }
 
+static void test_one_after_the_other(void **state)
+{
+    (void)state;
+    for (const struct layout *layout = scenario_layouts; layout->size > 0; layout++)
+        for (int victim = 0; victim < layout->size; victim++)
+            for (int second = 1; second < layout->size; second++) {
+                struct scenario scenario = {.layout = layout,
+                                            .timeout_ms = TIMEOUT_MS,
+                                            .variant = victim % 2,
+                                            .victim = victim,
+                                            .second = second,
+                                            .victim_code = 256 + SIGKILL,
+                                            .act = die_one_after_the_other,
+                                            .meanwhile = kill_one_after_the_other};
+                size_of_run = layout->size;
+                if (second != victim)
+                    scenario_run(&scenario);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_before),        cmocka_unit_test(test_after),
         cmocka_unit_test(test_idle),          cmocka_unit_test(test_within),
         cmocka_unit_test(test_with_requests), cmocka_unit_test(test_go_on_without),
-        cmocka_unit_test(test_two_at_once),
+        cmocka_unit_test(test_two_at_once),   cmocka_unit_test(test_one_after_the_other),
     };
     return cmocka_run_group_tests(tests, scenario_isolate, NULL);
 }

@@ -129,13 +129,17 @@ enum shoal_status base_shared_commit(const struct base_shared *shared, size_t of
     return SHOAL_OK;
 }
 
+void base_shared_keep_mapping(struct base_shared *shared)
+{
+    close(shared->fd);
+    shared->fd = -1;
+}
+
 void base_shared_release(struct base_shared *shared)
 {
-    if (shared->address != NULL) {
+    if (shared->address != NULL)
         munmap(shared->address, shared->bytes);
+    if (shared->fd > 0 || (shared->fd == 0 && shared->address != NULL))
         close(shared->fd);
-    } else if (shared->fd > 0) {
-        close(shared->fd);
-    }
     *shared = (struct base_shared){.fd = -1};
 }

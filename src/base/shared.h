@@ -23,6 +23,8 @@ enum shoal_status base_shared_create(const char *name, size_t bytes, int keep_on
                                      struct base_shared *out);
 /* Maps a region whose descriptor came from a peer; takes the descriptor over. */
 enum shoal_status base_shared_map(int fd, struct base_shared *out);
+/* Closes the descriptor; the mapping stays. For regions of peers: nothing can be committed. */
+void base_shared_keep_mapping(struct base_shared *shared);
 /* Takes pages [offset, offset+bytes) now, so that no later write can fail: SHOAL_ERR_MEMORY instead
  * of SIGBUS. */
 enum shoal_status base_shared_commit(const struct base_shared *shared, size_t offset, size_t bytes);

@@ -5,12 +5,13 @@
  * Each rank prepares its own region and eventfd first. A rank that fails at that comes to the
  * meeting all the same, to say so: otherwise the others would wait for it until their deadline.
  *
- * A child that the program forks gets copies of all descriptors. Its copy of a watch connection
- * would keep it open after this process's death, so the child closes them.
+ * A child that the program forks gets copies of all descriptors. Its copy of the own lifeline would
+ * keep that open after this process's death, so the child closes it.
  */
 #include "boot/host.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -96,19 +97,19 @@ static void after_fork_in_parent(void)
     pthread_mutex_unlock(&standing_lock);
 }
 
-static void close_watches(struct boot_host *host)
+static void close_lives(struct boot_host *host)
 {
-    for (int i = 0; i < host->watch_count; i++) {
-        if (host->watch_fds[i] >= 0)
-            close(host->watch_fds[i]);
-        host->watch_fds[i] = -1;
+    for (int i = 0; i < host->local_size; i++) {
+        if (host->life_fds[i] >= 0)
+            close(host->life_fds[i]);
+        host->life_fds[i] = -1;
     }
 }
 
 static void after_fork_in_child(void)
 {
     for (struct standing_host *host = standing_hosts; host != NULL; host = host->next)
-        close_watches(&host->public);
+        close_lives(&host->public);
     pthread_mutex_unlock(&standing_lock);
 }
 
@@ -151,15 +152,14 @@ static enum shoal_status host_new(const struct boot_host_options *options, struc
     if (status == SHOAL_OK)
         status = BASE_NEW_ARRAY(&host->event_fds, local_size, "this host's ranks");
     if (status == SHOAL_OK)
-        status = BASE_NEW_ARRAY(&host->watch_fds, local_size, "this host's ranks");
+        status = BASE_NEW_ARRAY(&host->life_fds, local_size, "this host's ranks");
     if (status != SHOAL_OK) {
         boot_host_free(host);
         return status;
     }
     host->local_size = local_size;
-    host->watch_count = local_size == 1 ? 0 : options->local_rank == 0 ? local_size : 1;
     for (int i = 0; i < local_size; i++)
-        host->event_fds[i] = host->watch_fds[i] = host->regions[i].fd = -1;
+        host->event_fds[i] = host->life_fds[i] = host->regions[i].fd = -1;
     *out = host;
     return SHOAL_OK;
 }
@@ -176,6 +176,24 @@ static enum shoal_status prepare(const struct boot_host_options *options, struct
     if (host->event_fds[own] < 0)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "eventfd");
     return SHOAL_OK;
+}
+
+enum shoal_status host_life_make(struct boot_host *host, int *end)
+{
+    int ends[2];
+    if (pipe2(ends, O_NONBLOCK | O_CLOEXEC) != 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno,
+                                "a pipe by which this host's ranks see each other end");
+    *end = ends[0];
+    host->life_fds[host->local_rank] = ends[1];
+    return SHOAL_OK;
+}
+
+void host_regions_mapped(struct boot_host *host)
+{
+    for (int i = 0; i < host->local_size; i++)
+        if (i != host->local_rank)
+            base_shared_keep_mapping(&host->regions[i]);
 }
 
 enum shoal_status boot_host_meet(const struct boot_host_options *options, struct boot_host **out)
@@ -204,15 +222,14 @@ void boot_host_free(struct boot_host *host)
     if (host == NULL)
         return;
     fall((struct standing_host *)host);
-    close_watches(host);
+    close_lives(host);
     for (int i = 0; i < host->local_size; i++) {
-        if (host->regions[i].fd >= 0)
-            base_shared_release(&host->regions[i]);
+        base_shared_release(&host->regions[i]);
         if (host->event_fds[i] >= 0)
             close(host->event_fds[i]);
     }
     base_free(host->regions);
     base_free(host->event_fds);
-    base_free(host->watch_fds);
+    base_free(host->life_fds);
     base_free(host);
 }

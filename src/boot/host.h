@@ -7,9 +7,10 @@
  * that say the same identity must still succeed in passing descriptors to each other; where they
  * can't (other user, other namespaces), it is an error that says how to set SHOAL_HOST_ID.
  *
- * Each rank makes one shared region (base/shared.h) and one eventfd; the lowest local rank gathers
- * all descriptors over a Unix socket in the abstract namespace and hands the whole set to each. The
- * connection to the lowest rank stays open: its end tells of a death at once.
+ * Each rank makes one shared region (base/shared.h), one eventfd and one lifeline, a pipe whose
+ * writing end nobody else ever has; the lowest local rank gathers all descriptors over a Unix
+ * socket in the abstract namespace and hands the whole set to each. When a process is gone,
+ * however that happens, all others see the end of its lifeline at once.
  */
 #ifndef SHOAL_BOOT_HOST_H
 #define SHOAL_BOOT_HOST_H
@@ -30,11 +31,10 @@ const char *boot_host_name(void);
 
 struct boot_host {
     int local_rank, local_size;
-    struct base_shared *regions; /* [local_size], own included, mapped */
+    struct base_shared *regions; /* [local_size], own included, mapped; descriptor: own only */
     int *event_fds;              /* [local_size] eventfds, non-blocking, own included */
-    int *watch_fds; /* lowest rank: [local_size] connections (own entry -1); others: one, to the
-                       lowest */
-    int watch_count;
+    int *life_fds;               /* [local_size] of peers: hangs up when that process is gone. Own:
+                                  * the end that must stay open; -1 if alone */
 };
 
 struct boot_host_options {

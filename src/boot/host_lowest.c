@@ -3,9 +3,10 @@
  * host_lowest.c: the lowest rank of a host holds the meeting.
  *
  * Phases: gather (each guest: hello -> proof -> member, in its own time, while strangers come and
- * go) -> hand out all descriptors -> collect READY -> verdict. Whatever ends a phase early, every
- * member that is there, or comes a little later, gets the verdict with the same text, so that
- * nobody has to wait for its deadline to learn what happened.
+ * go) -> hand out regions and eventfds -> collect MAPPED -> hand out lifelines -> collect READY ->
+ * verdict. Two rounds, so that this process never has more than three descriptors for a rank.
+ * Whatever ends a phase early, every member that is there, or comes a little later, gets the
+ * verdict with the same text, so that nobody has to wait for its deadline to learn what happened.
  */
 #include <errno.h>
 #include <poll.h>
@@ -32,7 +33,15 @@
 #define LATE_GUESTS_MS 3000 /* how long a failed meeting waits for those who do not know it yet */
 #define BACKLOG        1024
 
-enum guest_state { GUEST_FREE, GUEST_HELLO, GUEST_PROOF, GUEST_PROVEN, GUEST_MEMBER, GUEST_READY };
+enum guest_state {
+    GUEST_FREE,
+    GUEST_HELLO,
+    GUEST_PROOF,
+    GUEST_PROVEN,
+    GUEST_MEMBER,
+    GUEST_MAPPED,
+    GUEST_READY
+};
 
 struct guest {
     int fd;
@@ -48,7 +57,8 @@ struct meeting {
     struct guest *guests; /* guest_count slots */
     struct pollfd *polls; /* one more than guests; the last is the listener's */
     int *members;         /* [local_size] slot of each local rank's guest, -1: not here yet */
-    int guest_count, member_count, ready_count, told_count;
+    int guest_count, told_count;
+    int lifeline; /* the own end for the members; -1: not made yet */
     bool is_over;
     struct host_message verdict; /* once it is over */
     int64_t deadline_ns;
@@ -160,24 +170,31 @@ static enum shoal_status member_arrive(struct meeting *meeting, struct guest *gu
         return member_error(guest, status);
     }
     guest->state = GUEST_MEMBER;
-    meeting->member_count++;
     meeting->host->event_fds[rank] = descriptors[1];
     status = base_shared_map(descriptors[0], &meeting->host->regions[rank]);
     return status == SHOAL_OK ? status : member_error(guest, status);
 }
 
-static enum shoal_status member_ready(struct meeting *meeting, struct guest *guest)
+/* The MAPPED message of a member, with its lifeline, or the READY message. */
+static enum shoal_status member_answer(struct meeting *meeting, struct guest *guest)
 {
     struct host_message message;
-    enum shoal_status status = host_message_receive(guest->fd, HOST_READY, &message, NULL, NULL, 0);
-    if (status == SHOAL_OK && message.kind != HOST_READY)
+    bool mapped = guest->state == GUEST_MEMBER;
+    enum host_message_kind kind = mapped ? HOST_MAPPED : HOST_READY;
+    int lifeline = -1, count = 1;
+    enum shoal_status status =
+        host_message_receive(guest->fd, kind, &message, &lifeline, &count, 0);
+    if (status == SHOAL_OK && message.kind != (int32_t)kind)
         status = base_error(SHOAL_ERR_FORMAT, "an unexpected message");
     else if (status == SHOAL_OK && message.status != SHOAL_OK)
         status = base_error((enum shoal_status)message.status, "%s", message.text);
+    else if (status == SHOAL_OK && mapped && count != 1)
+        status = base_error(SHOAL_ERR_SYSTEM, "its lifeline did not arrive");
     if (status != SHOAL_OK)
         return member_error(guest, status);
-    guest->state = GUEST_READY;
-    meeting->ready_count++;
+    if (mapped)
+        meeting->host->life_fds[guest->proof.rank_theirs] = lifeline;
+    guest->state = mapped ? GUEST_MAPPED : GUEST_READY;
     return SHOAL_OK;
 }
 
@@ -205,7 +222,8 @@ static enum shoal_status guest_event(struct meeting *meeting, struct guest *gues
             return member_place(meeting, guest);
         return SHOAL_OK;
     case GUEST_PROVEN: return member_arrive(meeting, guest);
-    case GUEST_MEMBER: return member_ready(meeting, guest);
+    case GUEST_MEMBER:
+    case GUEST_MAPPED: return member_answer(meeting, guest);
     case GUEST_READY:
         return member_error(guest, base_error(SHOAL_ERR_PEER_LOST, "the process ended"));
     }
@@ -266,50 +284,69 @@ static enum shoal_status late_error(const struct meeting *meeting, enum guest_st
                       list, more, meeting->options->local_size, boot_host_name(), what);
 }
 
-static enum shoal_status gather_members(struct meeting *meeting)
+/* Until all members have come as far as `state`. */
+static enum shoal_status wait_for_members(struct meeting *meeting, enum guest_state state,
+                                          const char *what)
 {
-    int others = meeting->options->local_size - 1;
-    while (meeting->member_count < others) {
+    for (int rank = 1; rank < meeting->options->local_size;) {
+        int slot = meeting->members[rank];
+        if (slot >= 0 && meeting->guests[slot].state >= state) {
+            rank++;
+            continue;
+        }
         if (base_left_ms(meeting->deadline_ns) == 0)
-            return late_error(meeting, GUEST_MEMBER, "did not come to share memory");
+            return late_error(meeting, state, what);
         TRY(meeting_step(meeting));
     }
     return SHOAL_OK;
 }
 
-static enum shoal_status hand_out_to(struct meeting *meeting, struct guest *guest)
+/* One message's worth of descriptors for ranks from `first` on; returns how many. */
+static int fill_batch(const struct meeting *meeting, struct host_message *message, int first,
+                      int descriptors[HOST_DESCRIPTORS_MAX])
 {
     const struct boot_host *host = meeting->host;
-    struct host_message message;
-    int descriptors[HOST_DESCRIPTORS_MAX];
-    for (int first = 0; first < host->local_size; first += message.count) {
-        host_message_make(&message, HOST_SET, SHOAL_OK);
-        message.first = first;
-        message.count = host->local_size - first;
-        if (message.count > HOST_DESCRIPTORS_MAX / 2)
-            message.count = HOST_DESCRIPTORS_MAX / 2;
-        for (int i = 0; i < message.count; i++) {
-            descriptors[2 * i] = host->regions[first + i].fd;
-            descriptors[2 * i + 1] = host->event_fds[first + i];
+    int width = message->kind == HOST_SET ? 2 : 1, filled = 0;
+    message->first = first;
+    for (; first < host->local_size && filled + width <= HOST_DESCRIPTORS_MAX; first++) {
+        if (message->kind == HOST_SET) {
+            descriptors[filled++] = host->regions[first].fd;
+            descriptors[filled++] = host->event_fds[first];
+        } else {
+            descriptors[filled++] = first == 0 ? meeting->lifeline : host->life_fds[first];
         }
-        enum shoal_status status = host_message_send(guest->fd, &message, descriptors,
-                                                     2 * message.count, meeting->deadline_ns);
-        if (status != SHOAL_OK)
-            return member_error(guest, status);
     }
+    message->count = filled / width;
+    return filled;
+}
+
+/* Sends each member all descriptors of a kind: HOST_SET or HOST_LIVES. */
+static enum shoal_status hand_out(struct meeting *meeting, enum host_message_kind kind)
+{
+    struct host_message message;
+    int descriptors[HOST_DESCRIPTORS_MAX], size = meeting->options->local_size;
+    host_message_make(&message, kind, SHOAL_OK);
+    for (int rank = 1; rank < size; rank++)
+        for (int first = 0; first < size; first += message.count) {
+            struct guest *guest = &meeting->guests[meeting->members[rank]];
+            int count = fill_batch(meeting, &message, first, descriptors);
+            enum shoal_status status =
+                host_message_send(guest->fd, &message, descriptors, count, meeting->deadline_ns);
+            if (status != SHOAL_OK)
+                return member_error(guest, status);
+        }
     return SHOAL_OK;
 }
 
-static enum shoal_status hand_out(struct meeting *meeting)
+static enum shoal_status share(struct meeting *meeting)
 {
-    for (int rank = 1; rank < meeting->options->local_size; rank++)
-        TRY(hand_out_to(meeting, &meeting->guests[meeting->members[rank]]));
-    while (meeting->ready_count < meeting->options->local_size - 1) {
-        if (base_left_ms(meeting->deadline_ns) == 0)
-            return late_error(meeting, GUEST_READY, "stopped answering while sharing memory");
-        TRY(meeting_step(meeting));
-    }
-    return SHOAL_OK;
+    static const char stopped[] = "stopped answering while sharing memory";
+    TRY(hand_out(meeting, HOST_SET));
+    host_regions_mapped(meeting->host);
+    TRY(wait_for_members(meeting, GUEST_MAPPED, stopped));
+    TRY(host_life_make(meeting->host, &meeting->lifeline));
+    TRY(hand_out(meeting, HOST_LIVES));
+    return wait_for_members(meeting, GUEST_READY, stopped);
 }
 
 /* Tells all who are proven; and, if the meeting failed, those who come a little later too. */
@@ -362,22 +399,16 @@ static enum shoal_status meeting_open(struct meeting *meeting)
     return meeting_listen(meeting);
 }
 
-/* Keeps the members' connections if all went well. */
-static void meeting_close(struct meeting *meeting, enum shoal_status status)
+static void meeting_close(struct meeting *meeting)
 {
-    if (status == SHOAL_OK) {
-        for (int rank = 1; rank < meeting->options->local_size; rank++) {
-            struct guest *guest = &meeting->guests[meeting->members[rank]];
-            meeting->host->watch_fds[rank] = guest->fd;
-            guest->fd = -1;
-        }
-    }
     for (int i = 0; meeting->guests != NULL && i < meeting->guest_count; i++) {
         if (meeting->guests[i].fd >= 0)
             close(meeting->guests[i].fd);
     }
     if (meeting->listen_fd >= 0)
         close(meeting->listen_fd);
+    if (meeting->lifeline >= 0)
+        close(meeting->lifeline);
     base_free(meeting->guests);
     base_free(meeting->polls);
     base_free(meeting->members);
@@ -386,21 +417,24 @@ static void meeting_close(struct meeting *meeting, enum shoal_status status)
 enum shoal_status host_meet_as_lowest(const struct boot_host_options *options,
                                       enum shoal_status prepared, struct boot_host *host)
 {
-    struct meeting meeting = {
-        .options = options, .host = host, .listen_fd = -1, .deadline_ns = options->deadline_ns};
+    struct meeting meeting = {.options = options,
+                              .host = host,
+                              .listen_fd = -1,
+                              .lifeline = -1,
+                              .deadline_ns = options->deadline_ns};
     char text[BASE_ERROR_TEXT_BYTES];
     snprintf(text, sizeof(text), "%s", base_error_text());
     if (prepared != SHOAL_OK && base_left_ms(meeting.deadline_ns) > OWN_FAILURE_MS)
         meeting.deadline_ns = base_deadline_ns(OWN_FAILURE_MS);
     enum shoal_status status = meeting_open(&meeting);
     if (status == SHOAL_OK) {
-        status = gather_members(&meeting);
+        status = wait_for_members(&meeting, GUEST_MEMBER, "did not come to share memory");
         if (prepared != SHOAL_OK)
             status = base_error(prepared, "local rank 0 on host %s: %s", boot_host_name(), text);
         if (status == SHOAL_OK)
-            status = hand_out(&meeting);
+            status = share(&meeting);
         give_verdict(&meeting, status);
     }
-    meeting_close(&meeting, status);
+    meeting_close(&meeting);
     return status;
 }

@@ -70,41 +70,89 @@ static enum shoal_status take_verdict(const struct host_message *message)
     return base_error((enum shoal_status)message->status, "%s", message->text);
 }
 
-/* Takes the region and the eventfd of a rank over. */
-static enum shoal_status adopt(struct boot_host *host, int rank, const int descriptors[2])
+/* Takes what came of a rank over: its region and eventfd, or its lifeline. */
+static enum shoal_status adopt(struct boot_host *host, int rank, const int *descriptors, int count)
 {
     if (rank == host->local_rank) {
-        close(descriptors[0]);
-        close(descriptors[1]);
+        for (int i = 0; i < count; i++)
+            close(descriptors[i]);
+        return SHOAL_OK;
+    }
+    if (count == 1) {
+        host->life_fds[rank] = descriptors[0];
         return SHOAL_OK;
     }
     host->event_fds[rank] = descriptors[1];
     return base_shared_map(descriptors[0], &host->regions[rank]);
 }
 
-/* Receives one batch and maps it; *next is the rank that should come first. */
-static enum shoal_status receive_batch(struct boot_host *host, int fd, int64_t deadline_ns,
-                                       int *next)
+/* Receives one batch, HOST_SET or HOST_LIVES, and adopts it; *next is the rank that should come
+ * first. */
+static enum shoal_status receive_batch(struct boot_host *host, int fd, enum host_message_kind kind,
+                                       int64_t deadline_ns, int *next)
 {
     int descriptors[HOST_DESCRIPTORS_MAX], count = HOST_DESCRIPTORS_MAX;
+    int width = kind == HOST_SET ? 2 : 1;
     struct host_message message;
-    TRY(host_message_receive(fd, HOST_SET, &message, descriptors, &count, deadline_ns));
+    TRY(host_message_receive(fd, kind, &message, descriptors, &count, deadline_ns));
     enum shoal_status status = SHOAL_OK;
     if (message.kind == HOST_VERDICT)
         status = message.status != SHOAL_OK
                      ? take_verdict(&message)
                      : base_error(SHOAL_ERR_FORMAT, "a verdict before the meeting's end");
-    else if (message.first != *next || message.count < 1 || count != 2 * message.count ||
+    else if (message.first != *next || message.count < 1 || count != width * message.count ||
              message.first + message.count > host->local_size)
         status = base_error(SHOAL_ERR_FORMAT, "a wrong set of descriptors from local rank 0");
     int at = 0;
-    for (; status == SHOAL_OK && at < count; at += 2)
-        status = adopt(host, message.first + at / 2, descriptors + at);
+    for (; status == SHOAL_OK && at < count; at += width)
+        status = adopt(host, message.first + at / width, descriptors + at, width);
     for (; at < count; at++)
         close(descriptors[at]);
     TRY(status);
     *next += message.count;
     return SHOAL_OK;
+}
+
+static enum shoal_status receive_all(struct boot_host *host, int fd, enum host_message_kind kind,
+                                     int64_t deadline_ns)
+{
+    for (int next = 0; next < host->local_size;)
+        TRY(receive_batch(host, fd, kind, deadline_ns, &next));
+    return SHOAL_OK;
+}
+
+/* Says how this rank fares, with a descriptor unless that is -1; returns its own error, if any.
+ * Where the meeting has failed already nobody may be there to hear it: the verdict is. */
+static enum shoal_status answer(int fd, enum host_message_kind kind, enum shoal_status status,
+                                int descriptor, int64_t deadline_ns)
+{
+    struct host_message message;
+    host_message_make(&message, kind, status);
+    enum shoal_status sent =
+        host_message_send(fd, &message, &descriptor, descriptor >= 0 ? 1 : 0, deadline_ns);
+    if (status != SHOAL_OK)
+        return base_error(status, "%s", message.text);
+    return sent == SHOAL_ERR_PEER_LOST ? SHOAL_OK : sent;
+}
+
+/* What comes after this rank's own region has gone out. */
+static enum shoal_status take_part(struct boot_host *host, int fd, int64_t deadline_ns)
+{
+    struct host_message verdict;
+    int lifeline = -1;
+    enum shoal_status status = receive_all(host, fd, HOST_SET, deadline_ns);
+    if (status == SHOAL_OK) {
+        host_regions_mapped(host);
+        status = host_life_make(host, &lifeline);
+    }
+    status = answer(fd, HOST_MAPPED, status, lifeline, deadline_ns);
+    if (lifeline >= 0)
+        close(lifeline);
+    TRY(status);
+    status = receive_all(host, fd, HOST_LIVES, deadline_ns);
+    TRY(answer(fd, HOST_READY, status, -1, deadline_ns));
+    TRY(host_message_receive(fd, HOST_VERDICT, &verdict, NULL, NULL, deadline_ns));
+    return take_verdict(&verdict);
 }
 
 /* This rank's part after the proof. */
@@ -123,20 +171,8 @@ static enum shoal_status exchange(const struct boot_host_options *options,
     /* A lowest rank that is gone has left its verdict here. */
     if (sent != SHOAL_OK && sent != SHOAL_ERR_PEER_LOST)
         return sent;
-    int64_t verdict_ns =
-        base_deadline_ns((int64_t)base_left_ms(options->deadline_ns) + VERDICT_GRACE_MS);
-    enum shoal_status mapped = SHOAL_OK;
-    for (int next = 0; mapped == SHOAL_OK && next < host->local_size;)
-        mapped = receive_batch(host, fd, verdict_ns, &next);
-    host_message_make(&message, HOST_READY, mapped);
-    /* Where the meeting has failed already nobody may be there to hear this. */
-    sent = host_message_send(fd, &message, NULL, 0, verdict_ns);
-    if (mapped != SHOAL_OK)
-        return base_error((enum shoal_status)message.status, "%s", message.text);
-    if (sent != SHOAL_ERR_PEER_LOST)
-        TRY(sent);
-    TRY(host_message_receive(fd, HOST_VERDICT, &message, NULL, NULL, verdict_ns));
-    return take_verdict(&message);
+    return take_part(
+        host, fd, base_deadline_ns((int64_t)base_left_ms(options->deadline_ns) + VERDICT_GRACE_MS));
 }
 
 enum shoal_status host_meet_as_member(const struct boot_host_options *options,
@@ -146,14 +182,16 @@ enum shoal_status host_meet_as_member(const struct boot_host_options *options,
     char text[BASE_ERROR_TEXT_BYTES], peer[64];
     snprintf(text, sizeof(text), "%s", base_error_text());
     TRY(connect_to_lowest(options, &fd));
-    host->watch_fds[0] = fd;
     enum shoal_status status = prove(options, fd);
     if (status == SHOAL_OK) {
         if (prepared != SHOAL_OK)
             base_error(prepared, "%s", text);
-        return exchange(options, prepared, host, fd);
+        status = exchange(options, prepared, host, fd);
+    } else {
+        host_peer_describe(fd, peer, sizeof(peer));
+        base_error_context(status, "meeting of the ranks on host %s, where %s answers",
+                           boot_host_name(), peer);
     }
-    host_peer_describe(fd, peer, sizeof(peer));
-    return base_error_context(status, "meeting of the ranks on host %s, where %s answers",
-                              boot_host_name(), peer);
+    close(fd);
+    return status;
 }

@@ -5,7 +5,9 @@
  *
  *   member -> lowest   MEMBER   status of its own preparation; with it its region and eventfd
  *   lowest -> member   SET      descriptors of ranks first … first+count-1, two for each
- *   member -> lowest   READY    status: all mapped
+ *   member -> lowest   MAPPED   status: all mapped; with it the end of its lifeline
+ *   lowest -> member   LIVES    the ends of ranks first … first+count-1, one for each
+ *   member -> lowest   READY    status: it has them
  *   lowest -> member   VERDICT  status: the meeting's, with its text, the same for all
  */
 #ifndef SHOAL_BOOT_HOST_MESSAGE_H
@@ -21,11 +23,18 @@
 #define HOST_DESCRIPTORS_MAX 252 /* of one message; the kernel takes 253 */
 #define HOST_TEXT_BYTES      768
 
-enum host_message_kind { HOST_MEMBER = 1, HOST_SET, HOST_READY, HOST_VERDICT };
+enum host_message_kind {
+    HOST_MEMBER = 1,
+    HOST_SET,
+    HOST_MAPPED,
+    HOST_LIVES,
+    HOST_READY,
+    HOST_VERDICT
+};
 
 struct host_message {
     int32_t kind, status;
-    int32_t first, count; /* SET: ranks */
+    int32_t first, count; /* SET, LIVES: ranks */
     char text[HOST_TEXT_BYTES];
 };
 
@@ -46,8 +55,13 @@ enum shoal_status host_bytes_receive(int fd, void *data, size_t bytes, int64_t d
 /* "pid 12 of user 1000" of the other end. */
 void host_peer_describe(int fd, char *text, size_t bytes);
 
+/* Makes this rank's lifeline; *end is the one for its peers, the caller's. */
+enum shoal_status host_life_make(struct boot_host *host, int *end);
+/* All are mapped: nobody needs the descriptors of the peers' regions any more. */
+void host_regions_mapped(struct boot_host *host);
+
 /* The two ends of a meeting; *host has its own region and eventfd if prepared is OK, and gets those
- * of the others and the watch descriptors. */
+ * of the others and the lifelines. */
 enum shoal_status host_meet_as_lowest(const struct boot_host_options *options,
                                       enum shoal_status prepared, struct boot_host *host);
 enum shoal_status host_meet_as_member(const struct boot_host_options *options,

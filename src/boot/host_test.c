@@ -290,46 +290,66 @@ static void a_member_without_memory_is_named_on_all(void **state)
     }
 }
 
-/* After the meeting the connections tell of a death, also when the dead one had forked a child that
- * lives on. */
-static void a_death_shows_at_the_watch(void **state)
+/* A process that meets as `options` say, forks a child that lives on, tells its number, and waits
+ * to be killed. */
+static pid_t start_victim(const struct boot_host_options *options, int *told_by)
 {
-    (void)state;
-    nonce++;
-    int child_pid[2];
-    assert_int_equal(pipe(child_pid), 0);
-    struct boot_host_options options = options_of(1, 2, 20000);
-    pid_t member = fork();
-    if (member == 0) {
+    int told[2];
+    assert_int_equal(pipe(told), 0);
+    pid_t victim = fork();
+    if (victim == 0) {
         struct boot_host *host;
-        if (boot_host_meet(&options, &host) != SHOAL_OK)
+        if (boot_host_meet(options, &host) != SHOAL_OK)
             _exit(1);
-        pid_t child = fork();
-        if (child == 0) {
-            for (;;)
-                pause();
-        }
-        if (write(child_pid[1], &child, sizeof(child)) != sizeof(child))
+        pid_t own = fork();
+        if (own != 0 && write(told[1], &own, sizeof(own)) != sizeof(own))
             _exit(2);
         for (;;)
             pause();
     }
-    options.local_rank = 0;
-    struct boot_host *host;
-    assert_int_equal(boot_host_meet(&options, &host), SHOAL_OK);
-    assert_int_equal(host->watch_count, 2);
-    assert_int_equal(host->watch_fds[0], -1);
-    pid_t child;
-    assert_int_equal(read(child_pid[0], &child, sizeof(child)), sizeof(child));
-    struct pollfd watch = {.fd = host->watch_fds[1], .events = POLLIN};
-    assert_int_equal(poll(&watch, 1, 0), 0);
-    kill(member, SIGKILL);
-    assert_int_equal(poll(&watch, 1, 20000), 1);
-    waitpid(member, NULL, 0);
-    kill(child, SIGKILL);
-    boot_host_free(host);
-    close(child_pid[0]);
-    close(child_pid[1]);
+    close(told[1]);
+    *told_by = told[0];
+    return victim;
+}
+
+/* After the meeting each rank sees each other's death, in whatever order they die, also when the
+ * dead one had forked a child that lives on. */
+static void a_death_shows_at_the_lifeline(void **state)
+{
+    (void)state;
+    for (int own = 0; own < 3; own++) {
+        nonce++;
+        pid_t victims[3], children[3];
+        int told[3];
+        for (int rank = 0; rank < 3; rank++) {
+            struct boot_host_options options = options_of(rank, 3, 20000);
+            if (rank != own)
+                victims[rank] = start_victim(&options, &told[rank]);
+        }
+        struct boot_host_options options = options_of(own, 3, 20000);
+        struct boot_host *host;
+        assert_int_equal(boot_host_meet(&options, &host), SHOAL_OK);
+        struct pollfd lives[3];
+        for (int rank = 0; rank < 3; rank++) {
+            lives[rank] = (struct pollfd){.fd = rank == own ? -1 : host->life_fds[rank]};
+            if (rank == own)
+                continue;
+            assert_int_equal(read(told[rank], &children[rank], sizeof(pid_t)), sizeof(pid_t));
+            close(told[rank]);
+        }
+        for (int rank = 0; rank < 3; rank++) {
+            if (rank == own)
+                continue;
+            assert_int_equal(poll(lives, 3, 0), 0);
+            kill(victims[rank], SIGKILL);
+            assert_int_equal(poll(lives, 3, 20000), 1);
+            assert_int_equal(lives[rank].revents, POLLHUP);
+            lives[rank].fd = -1;
+            waitpid(victims[rank], NULL, 0);
+            kill(children[rank], SIGKILL);
+        }
+        boot_host_free(host);
+    }
 }
 
 static void the_key_follows_the_option(void **state)
@@ -395,7 +415,7 @@ int main(void)
         cmocka_unit_test(strangers_disturb_nothing),
         cmocka_unit_test(a_killed_member_is_named),
         cmocka_unit_test(a_member_without_memory_is_named_on_all),
-        cmocka_unit_test(a_death_shows_at_the_watch),
+        cmocka_unit_test(a_death_shows_at_the_lifeline),
         cmocka_unit_test(the_key_follows_the_option),
         cmocka_unit_test(too_few_descriptors_is_an_error_that_says_so),
     };

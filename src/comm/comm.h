@@ -55,7 +55,7 @@ struct comm_world {
     pthread_t thread;
     bool thread_runs;
     int wake_fd;  /* eventfd: for the idle thread */
-    int watch_fd; /* epoll over wake_fd and the connections that tell of deaths */
+    int watch_fd; /* epoll over wake_fd and the lifelines of this host's peers */
     struct comm_used_name *used_names; /* of subsets */
 };
 
@@ -165,7 +165,7 @@ void comm_progress_release(struct comm_world *world);
 void comm_progress_kick(struct comm_world *world);
 /* The same, and whoever waits on this rank's bell. */
 void comm_progress_wake_all(struct comm_world *world);
-/* Rings the bells of this rank's local peers in the group, or all (group NULL), and its own. */
+/* Rings the bells of this rank's local peers in the group, and its own. */
 void comm_ring_peers(struct comm_world *world, const struct comm_group *group);
 
 /* True in a child made by fork after a world was created. */

@@ -33,40 +33,12 @@ static void local_peer_gone(struct comm_world *world, int local_rank)
     net_shm_peer_gone(world->shm, world->local_ranks[local_rank], false);
 }
 
-/* The lowest local rank writes down who is gone and rings everybody. */
-static void note_gone(struct comm_world *world, int local_rank)
-{
-    struct region_control *control =
-        comm_region_control_of(&world->host->regions[world->local_rank]);
-    atomic_store(&control->gone[local_rank], 1);
-    atomic_fetch_add(&control->gone_count, 1);
-    comm_ring_peers(world, NULL);
-}
-
-/* A connection that tells of deaths has ended. */
+/* The lifeline of a peer has ended. */
 static void watched_end(struct comm_world *world, int fd)
 {
-    struct boot_host *host = world->host;
     epoll_ctl(world->watch_fd, EPOLL_CTL_DEL, fd, NULL);
-    int gone = 0; /* a rank that is not the lowest has one connection: to the lowest */
-    for (int i = 0; world->local_rank == 0 && i < host->watch_count; i++)
-        if (host->watch_fds[i] == fd)
-            gone = i;
-    local_peer_gone(world, gone);
-    if (world->local_rank == 0 && !atomic_load(&comm_region_control_of(&host->regions[gone])->left))
-        note_gone(world, gone);
-}
-
-/* What the lowest local rank wrote down. */
-static void read_gone(struct comm_world *world)
-{
-    if (world->local_size < 2 || world->local_rank == 0)
-        return;
-    struct region_control *control = comm_region_control_of(&world->host->regions[0]);
-    if (atomic_load_explicit(&control->gone_count, memory_order_acquire) == 0)
-        return;
     for (int i = 0; i < world->local_size; i++)
-        if (i != world->local_rank && atomic_load(&control->gone[i]))
+        if (world->host->life_fds[i] == fd)
             local_peer_gone(world, i);
 }
 
@@ -82,7 +54,6 @@ static void look_at_watch(struct comm_world *world)
         else if (read(world->wake_fd, &number, sizeof(number)) < 0)
             continue; /* somebody else has read it */
     }
-    read_gone(world);
 }
 
 /* ---- queue
@@ -267,7 +238,7 @@ void comm_progress_stop(struct comm_world *world)
 void comm_ring_peers(struct comm_world *world, const struct comm_group *group)
 {
     for (int i = 0; i < world->local_size; i++) {
-        if (group && group->rank_of[world->local_ranks[i]] < 0)
+        if (group->rank_of[world->local_ranks[i]] < 0)
             continue;
         struct region_control *control = comm_region_control_of(&world->host->regions[i]);
         uint64_t one = 1;

@@ -2,7 +2,7 @@
 /*
  * region.h: the shared region of each rank, as comm lays it out, and the allocator over its rest.
  *
- *   control page(s): bell, who is gone or has left, directory of group slots
+ *   control page(s): bell, whether the owner has left, directory of group slots
  *   shm transport's part
  *   heap: slots of same-host groups and shoal_alloc
  *
@@ -32,8 +32,6 @@ struct region_entry {
 struct region_control {
     _Alignas(64) struct base_bell bell;
     _Alignas(64) atomic_uint left; /* the owner leaves in good order */
-    atomic_uint gone_count;        /* written by the lowest local rank's process: deaths so far */
-    atomic_uchar gone[COMM_LOCAL_MAX];
     _Alignas(64) struct region_entry directory[COMM_DIRECTORY_MAX];
 };
 

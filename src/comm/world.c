@@ -237,7 +237,7 @@ static enum shoal_status attach(struct making *making)
 
 static enum shoal_status watch(struct comm_world *world, int fd)
 {
-    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.fd = fd};
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
     if (epoll_ctl(world->watch_fd, EPOLL_CTL_ADD, fd, &event) != 0)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "epoll_ctl for the watch");
     return SHOAL_OK;
@@ -250,9 +250,9 @@ static enum shoal_status make_watch(struct comm_world *world)
     if (world->wake_fd < 0 || world->watch_fd < 0)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "descriptors for the progress thread");
     TRY(watch(world, world->wake_fd));
-    for (int i = 0; i < world->host->watch_count; i++)
-        if (world->host->watch_fds[i] >= 0)
-            TRY(watch(world, world->host->watch_fds[i]));
+    for (int i = 0; i < world->local_size; i++)
+        if (i != world->local_rank)
+            TRY(watch(world, world->host->life_fds[i]));
     return comm_engine_watch(world->engine, world->watch_fd);
 }
 
