@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 import xml.etree.ElementTree
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 SHOAL = Path(os.environ.get("SHOAL_BUILD", "build/release")).resolve() / "shoal"
+ROOT = Path(__file__).resolve().parent.parent
 DEADLINE_S = 120
 SVG = "{http://www.w3.org/2000/svg}"
 MIB = 1 << 20
@@ -161,6 +163,19 @@ def test_wrong_arguments_are_named(arguments, expected):
     assert result.stderr.startswith("shoal plan: ")
     assert expected in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("page", "picture"),
+    [("README.md", "plan.svg"), ("docs/coll.md", "coll-two-level.svg")],
+)
+def test_the_pictures_of_the_pages_are_those_of_their_commands(page, picture, tmp_path):
+    text = (ROOT / page).read_text()
+    words = re.search(r"shoal plan ([^`\n]*?) --svg", text).group(1).split()
+    assert run(*words, "--svg", tmp_path / picture).returncode == 0
+    drawn = (ROOT / "docs/pictures" / picture).read_text()
+    assert picture in text
+    assert (tmp_path / picture).read_text() == drawn, f"draw docs/pictures/{picture} anew"
 
 
 def test_a_picture_that_cannot_be_written():
