@@ -3,7 +3,7 @@
 
     build/release/shoal run -n 2 .venv/bin/python examples/char_transformer.py --seconds 60
 
-The book is the King James Bible of the Debian package bible-kjv-text, printed by its command
+The book is the King James Bible of the Debian package bible-kjv, printed by its command
 `bible`; --text takes any other text file. Under DistributedDataParallel every rank reads other
 passages. At the end rank 0 writes a passage of its own.
 """
@@ -53,7 +53,7 @@ def read_book(path: Path | None) -> str:
             ["bible", "gen1:1-rev22:21"], stdin=subprocess.DEVNULL, capture_output=True, check=True
         ).stdout.decode("ascii", errors="replace")
     except FileNotFoundError:
-        sys.exit("char_transformer: no command `bible`: install bible-kjv-text, or give --text")
+        sys.exit("char_transformer: no command `bible`: install bible-kjv, or give --text")
     return re.sub(r"(?<!\n)\n(?=\S)", " ", printed).strip()
 
 
