@@ -309,6 +309,8 @@ static int be_a_child(shoal_group_t group, void *shared)
     EXPECT(shoal_group_free(group), SHOAL_ERR_STATE, "forked");
     EXPECT(shoal_group_create(NULL, &other), SHOAL_ERR_STATE, "forked");
     REQUIRE(shoal_group_rank(group) >= 0);
+    REQUIRE(((unsigned char *)shared)[4095] == 1);
+    memset(shared, 0xff, 4096);
     memset(in, 0xff, sizeof(in));
     memset(out, 0xff, sizeof(out));
     return 0;
@@ -339,6 +341,7 @@ static int have_children(shoal_group_t group, struct board *board)
         REQUIRE(child > 0);
         CHECK(scenario_sum(group, 200000, round % 2)); /* while the child does its worst */
         REQUIRE(child_code(child) == 0);
+        REQUIRE(((unsigned char *)shared)[0] == 1);
         CHECK(scenario_sum(group, COUNT, false));
         CHECK(shoal_send(in, 1, SHOAL_I64, rank, round, group, NULL));
         CHECK(shoal_request_wait(&pending, -1));

@@ -14,13 +14,17 @@ and point-to-point messages work as with any backend; docs/torch.md has the list
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib.machinery
 import importlib.util
+import os
+from collections.abc import Iterator
 from datetime import timedelta
 from types import ModuleType
 
 import shoal
 
+import torch
 import torch.distributed as dist  # also loads the libraries that the binding needs
 
 from . import build
@@ -49,6 +53,38 @@ def _create(options, backend_options=None):
     return _binding.create(options)
 
 
+@contextlib.contextmanager
+def _arena(group: dist.ProcessGroup) -> Iterator[None]:
+    """Tensors that this thread makes meanwhile lie in memory that the ranks of a host share."""
+    device = torch.device("cpu")
+    ours = (
+        os.environ.get("SHOAL_TORCH_SHARED", "1").lower() not in ("0", "off", "no", "false")
+        and device in group._device_types
+        and _binding.enter_arena(group._get_backend(device))
+    )
+    try:
+        yield
+    finally:
+        if ours:
+            _binding.leave_arena()
+
+
+class _Reducer(dist.Reducer):
+    """torch's reducer of DistributedDataParallel, its buckets in shared memory if they are sent by
+    shoal: then peers read and write them where they lie."""
+
+    def __init__(self, parameters, bucket_indices, bucket_limits, process_group, *rest, **named):
+        self._group = process_group
+        with _arena(process_group):
+            super().__init__(
+                parameters, bucket_indices, bucket_limits, process_group, *rest, **named
+            )
+
+    def _rebuild_buckets(self) -> bool:
+        with _arena(self._group):
+            return super()._rebuild_buckets()
+
+
 def monitored_barrier(
     group: dist.ProcessGroup | None = None, timeout: timedelta | None = None
 ) -> None:
@@ -72,3 +108,4 @@ def monitored_barrier(
 _binding = _load_binding()
 atexit.register(_binding.stop)
 dist.Backend.register_backend("shoal", _create, extended_api=True, devices=["cpu"])
+dist.Reducer = _Reducer

@@ -8,6 +8,7 @@
  */
 #include <torch/csrc/utils/pybind.h>
 
+#include "arena.h"
 #include "calls.h"
 
 namespace shoal_torch
@@ -335,6 +336,13 @@ class ShoalBackend : public c10d::Backend
             memory, {size}, [group](void *freed) { shoal_free(group->handle, freed); }, options);
     }
 
+    /* This thread's next tensors lie in memory that the ranks of the host share. */
+    void enter_arena()
+    {
+        ArenaAllocator::install();
+        ArenaAllocator::scope() = use();
+    }
+
     void abort() override
     {
         if (group_)
@@ -511,12 +519,23 @@ c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions &
     return c10::make_intrusive<ShoalBackend>(join(options), options.group_rank, options.group_size);
 }
 
+/* False if it is another backend. */
+bool enter_arena(const c10::intrusive_ptr<c10d::Backend> &backend)
+{
+    auto *ours = dynamic_cast<ShoalBackend *>(backend.get());
+    if (ours)
+        ours->enter_arena();
+    return ours != nullptr;
+}
+
 } // namespace shoal_torch
 
 PYBIND11_MODULE(shoal_torch_backend, module)
 {
     module.def("create", &shoal_torch::create,
                pybind11::call_guard<pybind11::gil_scoped_release>());
+    module.def("enter_arena", &shoal_torch::enter_arena);
+    module.def("leave_arena", [] { shoal_torch::ArenaAllocator::scope().reset(); });
     module.def(
         "stop", [] { shoal_torch::CompletionThreads::get().stop(); },
         pybind11::call_guard<pybind11::gil_scoped_release>());

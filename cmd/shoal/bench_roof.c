@@ -195,7 +195,7 @@ static enum shoal_status share_flags(struct bench_roof *roof, struct flags_place
         .local_rank = shoal_group_local_rank(roof->group), .pid = (int32_t)getpid(), .fd = -1};
     enum shoal_status status = SHOAL_OK;
     if (own.local_rank == 0) {
-        status = base_shared_create("bench flags", bytes, 0, &roof->shared);
+        status = base_shared_create("bench flags", bytes, BASE_FORK_DROPS, &roof->shared);
         if (status == SHOAL_OK)
             status = base_shared_commit(&roof->shared, 0, bytes);
         own.fd = status == SHOAL_OK ? roof->shared.fd : -1;

@@ -154,6 +154,15 @@ static const struct base_option rows[OPTION_COUNT] = {
             .help = "0: ranks of one host exchange messages instead of reading each other's "
                     "memory; set it to compare, or to work round a fault",
         },
+    [OPTION_TORCH_SHARED] =
+        {
+            .name = "SHOAL_TORCH_SHARED",
+            .kind = BASE_OPTION_BOOL,
+            .default_text = "1",
+            .maximum = 1,
+            .help = "0: the buckets of PyTorch's DistributedDataParallel stay in private memory; "
+                    "set it where shared memory is short",
+        },
     [OPTION_SPIN_US] =
         {
             .name = "SHOAL_SPIN_US",

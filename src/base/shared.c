@@ -10,11 +10,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/status.h"
 
 static size_t page_round(size_t bytes)
@@ -65,7 +67,78 @@ static enum shoal_status open_sealed(const char *name, size_t bytes, int *out)
     return SHOAL_OK;
 }
 
-enum shoal_status base_shared_create(const char *name, size_t bytes, int keep_on_fork,
+/* ---- copies for children
+ * -----------------------------------------------------------------------------------------------
+ */
+
+/* Regions that a child maps anew for itself. The kernel copies private memory by itself, but not
+ * what is shared. */
+struct copied_region {
+    struct copied_region *next;
+    struct base_shared shared;
+};
+
+static pthread_mutex_t copied_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct copied_region *copied_regions;
+
+static void lock_copied(void)
+{
+    pthread_mutex_lock(&copied_lock);
+}
+
+static void unlock_copied(void)
+{
+    pthread_mutex_unlock(&copied_lock);
+}
+
+/* If the map fails there is nothing at the address: a use of it ends the child, and harms nobody
+ * else. */
+static void copy_in_child(void)
+{
+    for (struct copied_region *region = copied_regions; region; region = region->next)
+        mmap(region->shared.address, region->shared.bytes, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, region->shared.fd, 0);
+    unlock_copied();
+}
+
+static void register_copies(void)
+{
+    pthread_atfork(lock_copied, unlock_copied, copy_in_child);
+}
+
+static enum shoal_status add_copied(const struct base_shared *shared)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct copied_region *region = NULL;
+    TRY(BASE_NEW(&region, "a shared region's record"));
+    pthread_once(&once, register_copies);
+    lock_copied();
+    *region = (struct copied_region){copied_regions, *shared};
+    copied_regions = region;
+    unlock_copied();
+    return SHOAL_OK;
+}
+
+static void remove_copied(const struct base_shared *shared)
+{
+    struct copied_region *found = NULL;
+    lock_copied();
+    for (struct copied_region **at = &copied_regions; *at && !found;)
+        if ((*at)->shared.address == shared->address) {
+            found = *at;
+            *at = found->next;
+        } else {
+            at = &(*at)->next;
+        }
+    unlock_copied();
+    base_free(found);
+}
+
+/* ---- regions
+ * -----------------------------------------------------------------------------------------------
+ */
+
+enum shoal_status base_shared_create(const char *name, size_t bytes, enum base_on_fork on_fork,
                                      struct base_shared *out)
 {
     if (bytes == 0 || bytes > (size_t)INT64_MAX / 2)
@@ -73,12 +146,14 @@ enum shoal_status base_shared_create(const char *name, size_t bytes, int keep_on
     struct base_shared shared = {.fd = -1, .bytes = page_round(bytes)};
     TRY(open_sealed(name, shared.bytes, &shared.fd));
     enum shoal_status status = map(shared.fd, shared.bytes, &shared.address);
+    if (status == SHOAL_OK && on_fork == BASE_FORK_COPIES)
+        status = add_copied(&shared);
     if (status != SHOAL_OK) {
-        close(shared.fd);
+        base_shared_release(&shared);
         return status;
     }
     /* Both are advice: without them the region works all the same. */
-    if (!keep_on_fork)
+    if (on_fork != BASE_FORK_SHARES)
         madvise(shared.address, shared.bytes, MADV_DONTFORK);
     madvise(shared.address, shared.bytes, MADV_DONTDUMP);
     *out = shared;
@@ -137,8 +212,10 @@ void base_shared_keep_mapping(struct base_shared *shared)
 
 void base_shared_release(struct base_shared *shared)
 {
-    if (shared->address != NULL)
+    if (shared->address != NULL) {
+        remove_copied(shared);
         munmap(shared->address, shared->bytes);
+    }
     if (shared->fd > 0 || (shared->fd == 0 && shared->address != NULL))
         close(shared->fd);
     *shared = (struct base_shared){.fd = -1};

@@ -17,9 +17,16 @@ struct base_shared {
     size_t bytes;  /* of address space; pages are taken by base_shared_commit */
 };
 
+/* What a child made by fork finds where the region was. */
+enum base_on_fork {
+    BASE_FORK_DROPS,  /* nothing */
+    BASE_FORK_SHARES, /* the region */
+    BASE_FORK_COPIES  /* what the region holds, for itself: its writes are nobody else's */
+};
+
 /* A new region of `bytes` (rounded up to pages), mapped. No pages are taken yet. SHOAL_ERR_MEMORY,
- * SHOAL_ERR_SYSTEM. Children made by fork don't inherit the mapping unless `keep_on_fork`. */
-enum shoal_status base_shared_create(const char *name, size_t bytes, int keep_on_fork,
+ * SHOAL_ERR_SYSTEM. */
+enum shoal_status base_shared_create(const char *name, size_t bytes, enum base_on_fork on_fork,
                                      struct base_shared *out);
 /* Maps a region whose descriptor came from a peer; takes the descriptor over. */
 enum shoal_status base_shared_map(int fd, struct base_shared *out);

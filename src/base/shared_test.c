@@ -24,7 +24,7 @@ static void two_mappings_show_the_same_memory(void **state)
 {
     (void)state;
     struct base_shared a, b;
-    assert_int_equal(base_shared_create("test", REGION_BYTES - 5, 0, &a), SHOAL_OK);
+    assert_int_equal(base_shared_create("test", REGION_BYTES - 5, BASE_FORK_DROPS, &a), SHOAL_OK);
     assert_int_equal(a.bytes, REGION_BYTES);
     assert_int_equal(base_shared_commit(&a, 0, 10000), SHOAL_OK);
     assert_int_equal(base_shared_map(dup(a.fd), &b), SHOAL_OK);
@@ -43,7 +43,8 @@ static void pages_are_taken_only_when_committed(void **state)
     (void)state;
     struct base_shared shared;
     struct stat file;
-    assert_int_equal(base_shared_create("test", (size_t)64 << 30, 0, &shared), SHOAL_OK);
+    assert_int_equal(base_shared_create("test", (size_t)64 << 30, BASE_FORK_DROPS, &shared),
+                     SHOAL_OK);
     assert_int_equal(fstat(shared.fd, &file), 0);
     assert_int_equal(file.st_blocks, 0);
     assert_int_equal(base_shared_commit(&shared, REGION_BYTES, REGION_BYTES), SHOAL_OK);
@@ -56,21 +57,21 @@ static void commits_are_bounded(void **state)
 {
     (void)state;
     struct base_shared shared;
-    assert_int_equal(base_shared_create("test", REGION_BYTES, 0, &shared), SHOAL_OK);
+    assert_int_equal(base_shared_create("test", REGION_BYTES, BASE_FORK_DROPS, &shared), SHOAL_OK);
     assert_int_equal(base_shared_commit(&shared, 0, 0), SHOAL_OK);
     assert_int_equal(base_shared_commit(&shared, 0, REGION_BYTES), SHOAL_OK);
     assert_int_equal(base_shared_commit(&shared, 1, REGION_BYTES), SHOAL_ERR_LIMIT);
     assert_non_null(strstr(base_error_text(), "SHOAL_SHARED_BYTES"));
     assert_int_equal(base_shared_commit(&shared, SIZE_MAX, 2), SHOAL_ERR_LIMIT);
     base_shared_release(&shared);
-    assert_int_equal(base_shared_create("test", 0, 0, &shared), SHOAL_ERR_ARGUMENT);
+    assert_int_equal(base_shared_create("test", 0, BASE_FORK_DROPS, &shared), SHOAL_ERR_ARGUMENT);
 }
 
 static void nobody_can_cut_a_region(void **state)
 {
     (void)state;
     struct base_shared shared;
-    assert_int_equal(base_shared_create("test", REGION_BYTES, 0, &shared), SHOAL_OK);
+    assert_int_equal(base_shared_create("test", REGION_BYTES, BASE_FORK_DROPS, &shared), SHOAL_OK);
     assert_int_equal(ftruncate(shared.fd, 4096), -1);
     base_shared_release(&shared);
 }
@@ -95,7 +96,8 @@ static void assert_limited(int resource, rlim_t limit, const char *part)
         struct rlimit few = {limit, limit};
         struct base_shared shared;
         setrlimit(resource, &few);
-        enum shoal_status status = base_shared_create("test", (size_t)64 << 30, 0, &shared);
+        enum shoal_status status =
+            base_shared_create("test", (size_t)64 << 30, BASE_FORK_DROPS, &shared);
         _exit(status == SHOAL_ERR_MEMORY && strstr(base_error_text(), part) != NULL ? 0 : 1);
     }
     int result;
@@ -131,12 +133,42 @@ static void children_inherit_only_if_asked(void **state)
 {
     (void)state;
     struct base_shared kept, not_kept;
-    assert_int_equal(base_shared_create("test", REGION_BYTES, 1, &kept), SHOAL_OK);
-    assert_int_equal(base_shared_create("test", REGION_BYTES, 0, &not_kept), SHOAL_OK);
+    assert_int_equal(base_shared_create("test", REGION_BYTES, BASE_FORK_SHARES, &kept), SHOAL_OK);
+    assert_int_equal(base_shared_create("test", REGION_BYTES, BASE_FORK_DROPS, &not_kept),
+                     SHOAL_OK);
     assert_true(child_finds(&kept));
     assert_false(child_finds(&not_kept));
     base_shared_release(&kept);
     base_shared_release(&not_kept);
+}
+
+/* In a child: it finds what the parent wrote, and writes for itself. */
+static int write_in_child(const struct base_shared *shared)
+{
+    volatile char *bytes = shared->address;
+    if (bytes[0] != 'p' || bytes[REGION_BYTES - 1] != 'q')
+        return 1;
+    bytes[0] = 'c';
+    return bytes[0] == 'c' ? 0 : 2;
+}
+
+static void children_write_a_copy_of_their_own(void **state)
+{
+    (void)state;
+    struct base_shared copied, other;
+    assert_int_equal(base_shared_create("test", REGION_BYTES, BASE_FORK_COPIES, &copied), SHOAL_OK);
+    assert_int_equal(base_shared_create("test", REGION_BYTES, BASE_FORK_COPIES, &other), SHOAL_OK);
+    base_shared_release(&other); /* is not copied any more */
+    ((char *)copied.address)[0] = 'p';
+    ((char *)copied.address)[REGION_BYTES - 1] = 'q';
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(write_in_child(&copied));
+    int result;
+    assert_int_equal(waitpid(pid, &result, 0), pid);
+    assert_int_equal(result, 0);
+    assert_int_equal(((char *)copied.address)[0], 'p');
+    base_shared_release(&copied);
 }
 
 int main(void)
@@ -149,6 +181,7 @@ int main(void)
         cmocka_unit_test(what_is_no_region_is_refused),
         cmocka_unit_test(limits_are_told),
         cmocka_unit_test(children_inherit_only_if_asked),
+        cmocka_unit_test(children_write_a_copy_of_their_own),
     };
     return cmocka_run_group_tests_name("base shared", tests, NULL, NULL);
 }

@@ -74,7 +74,7 @@ static void play_as_processes(const struct base_wait_policy *policy, unsigned ro
                               unsigned naps_per_1024)
 {
     struct base_shared shared;
-    assert_int_equal(base_shared_create("test", sizeof(struct table), 1, &shared), SHOAL_OK);
+    assert_int_equal(base_shared_create("test", sizeof(struct table), BASE_FORK_SHARES, &shared), SHOAL_OK);
     assert_int_equal(base_shared_commit(&shared, 0, sizeof(struct table)), SHOAL_OK);
     pid_t pid = fork();
     if (pid == 0)

@@ -170,7 +170,7 @@ static enum shoal_status prepare(const struct boot_host_options *options, struct
     char name[32];
     int own = options->local_rank;
     snprintf(name, sizeof(name), "shoal-%d", own);
-    TRY(base_shared_create(name, options->region_bytes, 0, &host->regions[own]));
+    TRY(base_shared_create(name, options->region_bytes, BASE_FORK_COPIES, &host->regions[own]));
     TRY(base_shared_commit(&host->regions[own], 0, options->commit_bytes));
     host->event_fds[own] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (host->event_fds[own] < 0)

@@ -395,8 +395,9 @@ static int set_up(void **state)
 {
     (void)state;
     struct base_shared shared;
-    assert_int_equal(
-        base_shared_create("reports", sizeof(struct report) * SIZE_MAX_HERE, 1, &shared), SHOAL_OK);
+    assert_int_equal(base_shared_create("reports", sizeof(struct report) * SIZE_MAX_HERE,
+                                        BASE_FORK_SHARES, &shared),
+                     SHOAL_OK);
     reports = shared.address;
     net_secret_from_text("the job's secret", secret);
     assert_int_equal(net_random(job, sizeof(job)), SHOAL_OK);

@@ -38,8 +38,8 @@ static void *create(int size)
     for (int i = 0; i < size; i++) {
         struct base_shared *region = &world->regions[i];
 
-        if (base_shared_create("shm_test", BELL_BYTES + net_shm_part_bytes(size, RING_BYTES), 1,
-                               region) != SHOAL_OK)
+        if (base_shared_create("shm_test", BELL_BYTES + net_shm_part_bytes(size, RING_BYTES),
+                               BASE_FORK_SHARES, region) != SHOAL_OK)
             abort();
         world->bells[i] = region->address;
         world->parts[i] = (char *)region->address + BELL_BYTES;

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The buckets of DistributedDataParallel lie in memory that the ranks of a host share.
+
+Functions named rank_* run on the ranks.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+
+import pytest
+import ranks
+
+torch = pytest.importorskip("torch")
+from torch_ranks import new_method, rank_start  # noqa: E402 (needs torch)
+
+dist = pytest.importorskip("torch.distributed")
+
+WIDTH = 256  # a weight of 256 KiB: far above what is staged in any case
+STEPS = 3
+
+
+@pytest.fixture(scope="module")
+def pair():
+    with ranks.Ranks(2, rank_start, new_method()) as started:
+        yield started
+
+
+def lies_in_a_region(tensor) -> bool:
+    """Whether /proc says that the tensor is in a region of Shoal."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            start, end = (int(word, 16) for word in line.split()[0].split("-"))
+            if start <= tensor.data_ptr() < end:
+                return "memfd:shoal" in line
+    raise AssertionError("the tensor is nowhere")
+
+
+def model():
+    torch.manual_seed(3)
+    layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(4)]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(WIDTH, 1))
+
+
+def parallel(network, **options):
+    return torch.nn.parallel.DistributedDataParallel(
+        network, gradient_as_bucket_view=True, **options
+    )
+
+
+def train(trained, rank: int, steps: int = STEPS) -> list[bytes]:
+    """The parameters' bytes after some steps."""
+    optimizer = torch.optim.SGD(trained.parameters(), lr=1e-3)
+    generator = torch.Generator().manual_seed(rank)
+    for _ in range(steps):
+        optimizer.zero_grad(set_to_none=False)
+        trained(torch.randn(8, WIDTH, generator=generator)).square().mean().backward()
+        optimizer.step()
+    return [bytes(p.detach().numpy().tobytes()) for p in trained.parameters()]
+
+
+def rank_shared_and_not(rank: int, size: int):
+    """Gradients' places and the parameters after training, with the switch on and off."""
+    found = {}
+    for switch in ("1", "0"):
+        os.environ["SHOAL_TORCH_SHARED"] = switch
+        trained = parallel(model())
+        parameters = train(trained, rank)
+        weights = [p.grad for p in trained.parameters() if p.grad.numel() > WIDTH]
+        found[switch] = ([lies_in_a_region(grad) for grad in weights], parameters)
+    del os.environ["SHOAL_TORCH_SHARED"]
+    return found
+
+
+def test_gradients_are_shared_unless_switched_off(pair):
+    first, second = pair.call(rank_shared_and_not)
+    assert first["1"][0] == second["1"][0] == [True] * 4
+    assert first["0"][0] == second["0"][0] == [False] * 4
+    assert first["1"][1] == second["1"][1] == first["0"][1] == second["0"][1]
+
+
+def rank_other_tensors(rank: int, size: int):
+    trained = parallel(model())
+    train(trained, rank, 1)
+    return lies_in_a_region(torch.zeros(1 << 20)), [
+        lies_in_a_region(p) for p in trained.parameters()
+    ]
+
+
+def test_other_tensors_are_private(pair):
+    for fresh, parameters in pair.call(rank_other_tensors):
+        assert not fresh
+        assert not any(parameters)
+
+
+def rank_write_in_a_child(rank: int, size: int):
+    """A child of fork overwrites the gradients that it inherited; the parent trains meanwhile."""
+    alone = train(parallel(model()), rank)
+    trained = parallel(model())
+    train(trained, rank, 0)
+    trained(torch.ones(1, WIDTH)).sum().backward()
+    before = [p.grad.clone() for p in trained.parameters()]
+    child = os.fork()
+    if child == 0:
+        same = all(
+            torch.equal(p.grad, b) for p, b in zip(trained.parameters(), before, strict=True)
+        )
+        for p in trained.parameters():
+            p.grad.fill_(77)
+        os._exit(0 if same else 1)
+    _, status = os.waitpid(child, 0)
+    kept = all(torch.equal(p.grad, b) for p, b in zip(trained.parameters(), before, strict=True))
+    return status, kept, train(trained, rank) == alone
+
+
+def test_a_child_has_gradients_of_its_own(pair):
+    assert pair.call(rank_write_in_a_child) == [(0, True, True)] * 2
+
+
+class Squares(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        time.sleep(0.001)
+        return torch.full((WIDTH,), float(index))
+
+
+def rank_load_by_workers(rank: int, size: int):
+    # A rank of these tests is a daemon, which multiprocessing lets have no children.
+    multiprocessing.current_process()._config["daemon"] = False
+    trained = parallel(model())
+    loader = torch.utils.data.DataLoader(Squares(), batch_size=8, num_workers=2)
+    for batch in loader:
+        trained(batch).sum().backward()
+    return float(next(iter(trained.parameters())).grad.sum())
+
+
+def test_workers_of_a_data_loader_fork_amid(pair):
+    first, second = pair.call(rank_load_by_workers)
+    assert first == second
+
+
+def rank_outlive(rank: int, size: int):
+    """The gradients are read after the group is gone, and after a second group was made."""
+    group = dist.new_group([0, 1])
+    trained = parallel(model(), process_group=group)
+    train(trained, rank)
+    before = [p.grad.clone() for p in trained.parameters()]
+    dist.destroy_process_group(group)
+    again = parallel(model())
+    train(again, rank)
+    return all(torch.equal(p.grad, b) for p, b in zip(trained.parameters(), before, strict=True))
+
+
+def test_gradients_outlive_their_group(pair):
+    assert pair.call(rank_outlive) == [True, True]
+
+
+def rank_start_small(rank: int, size: int, method: str) -> None:
+    os.environ["SHOAL_SHARED_BYTES"] = "64M"
+    rank_start(rank, size, method)
+
+
+def rank_fill_the_region(rank: int, size: int):
+    """Buckets find no room in a region: they lie in the usual memory, and all works."""
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    held = []
+    try:
+        while True:
+            held.append(
+                backend.allocate_tensor(1 << 19, dtype=torch.uint8, device=torch.device("cpu"))
+            )
+    except (RuntimeError, MemoryError) as error:
+        text = str(error)
+    trained = parallel(model())
+    train(trained, rank)
+    return text, [lies_in_a_region(p.grad) for p in trained.parameters()]
+
+
+def test_a_full_region_is_no_obstacle():
+    with ranks.Ranks(2, rank_start_small, new_method()) as two:
+        for text, places in two.call(rank_fill_the_region):
+            assert "SHOAL_SHARED_BYTES" in text
+            assert not all(places)
