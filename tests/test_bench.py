@@ -45,6 +45,41 @@ def test_every_operation_is_measured_and_checked(operation):
         assert row["roof_us"] > 0 and row["ratio_roof"] > 0 and row["roof"]
 
 
+def test_kernels_are_measured_in_every_form():
+    rows = bench_rows(
+        "kernel", "--sizes", "4K,1M", "--dtype", "f32,u8", "--inputs", 3, "--size-ms", 1
+    )
+    forms = {row["form"] for row in rows}
+    assert {"scalar", "base"} <= forms <= {"scalar", "base", "avx2", "avx512"}
+    for form in forms:
+        found = [(r["dtype"], r["bytes"], r["stream"]) for r in rows if r["form"] == form]
+        sizes = [(4096, False), (1 << 20, False), (1 << 20, True)]
+        assert found == [(dtype, *size) for dtype in ("f32", "u8") for size in sizes]
+    for row in rows:
+        assert (row["op"], row["inputs"]) == ("sum", 3)
+        assert row["us"] > 0 and row["gbps"] > 0 and row["roof_us"] > 0
+        assert row["ratio_roof"] == pytest.approx(row["us"] / row["roof_us"], rel=0.05, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--isa", "sse9"], "--isa sse9"),
+        (["--dtype", "f31"], "--dtype f31"),
+        (["--op", "bxor"], "bxor has no meaning on f32"),
+        (["--op", "premul_sum"], "--op premul_sum"),
+        (["--inputs", "0"], "--inputs"),
+        (["--sizes", "x"], "sizes 'x'"),
+        (["allreduce"], "what is 'allreduce'?"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_arguments_of_kernel(arguments, expected):
+    result = run("bench", "kernel", *arguments)
+    assert result.returncode == 2
+    assert result.stderr.startswith("shoal bench kernel: ") and expected in result.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

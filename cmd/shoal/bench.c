@@ -14,6 +14,7 @@
 #include "arguments.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "bench_kernel.h"
 #include "bench_measure.h"
 #include "bench_roof.h"
 #include "shoal.h"
@@ -84,8 +85,10 @@ struct bench {
 
 static void print_help(void)
 {
-    printf("usage: shoal bench OPERATION [OPTION...]\n\n"
-           "Measures an operation between ranks: %s.\n\n",
+    printf("usage: shoal bench OPERATION [OPTION...]\n"
+           "       shoal bench kernel [OPTION...]\n\n"
+           "Measures an operation between ranks: %s;\n"
+           "or the arithmetic loops on one core (shoal bench kernel --help).\n\n",
            bench_operation_names());
     arguments_help(table, BENCH_ARG_COUNT, stdout);
     printf(
@@ -454,6 +457,8 @@ static int run_rank(struct bench *bench)
 int cmd_bench(int argc, char **argv)
 {
     struct bench bench = {.settings = BENCH_SETTINGS_INIT, .roof = true, .label = "shoal"};
+    if (argc > 1 && strcmp(argv[1], "kernel") == 0)
+        return bench_kernel(argc - 1, argv + 1);
     enum shoal_status status = arguments_read(&bench, argc, argv);
     if (status == SHOAL_OK && bench.help) {
         print_help();
