@@ -11,6 +11,10 @@
  * By 1 and 2 the waiter sees the data or the writer sees the sleeper; by 3 a ring between the last
  * look and the sleep makes the kernel refuse to sleep.
  *
+ * Yielding is for ranks that share a core with each other. A yielded core that comes back late was
+ * taken by somebody who computes, and each further yield would cost a slice of his (milliseconds);
+ * a sleeper is put before him when it is woken. So from then on nothing is yielded for a while.
+ *
  * A process that dies asleep leaves `sleepers` too high: later rings make a system call in vain,
  * nothing else.
  */
@@ -33,6 +37,8 @@
 #define YIELDS_ALONE     4
 #define YIELDS_CROWDED   50
 #define PAUSES_PER_YIELD 16
+#define CORE_AWAY_NS     (200 * INT64_C(1000)) /* longer than other ranks' steps */
+#define CONTENDED_NS     (20 * BASE_NS_PER_MS)
 #define SLICE_SHORT_NS   (100 * UINT64_C(1000))
 
 #if defined(__SANITIZE_THREAD__)
@@ -106,10 +112,28 @@ struct base_wait_policy base_wait_policy_make(int ranks_on_host)
     return policy;
 }
 
+/* Somebody else computes on this core: until then, yielding it would cost his whole slice, while
+ * who sleeps is given the core soon after he is woken. */
+static _Thread_local int64_t contended_until_ns;
+
+bool base_yield(void)
+{
+    int64_t start_ns = base_now_ns();
+    if (start_ns < contended_until_ns)
+        return false;
+    sched_yield();
+    int64_t end_ns = base_now_ns();
+    if (end_ns - start_ns < CORE_AWAY_NS)
+        return true;
+    contended_until_ns = end_ns + CONTENDED_NS;
+    return false;
+}
+
 /* Spins and yields as the policy says; true if ready. */
 static bool wait_awake(const struct base_wait_policy *policy, bool (*ready)(void *user), void *user,
                        int64_t deadline_ns)
 {
+    bool yields = true;
     if (policy->spin_ns > 0) {
         int64_t end_ns = base_now_ns() + policy->spin_ns;
         if (end_ns > deadline_ns)
@@ -120,13 +144,14 @@ static bool wait_awake(const struct base_wait_policy *policy, bool (*ready)(void
                 if (ready(user))
                     return true;
             }
-            sched_yield(); /* who is waited for may be on this very core, whatever the counts say */
+            /* who is waited for may be on this very core, whatever the counts say */
+            yields = yields && base_yield();
             if (ready(user))
                 return true;
         } while (base_now_ns() < end_ns);
     }
-    for (int i = 0; i < policy->yield_count; i++) {
-        sched_yield();
+    for (int i = 0; i < policy->yield_count && yields; i++) {
+        yields = base_yield();
         if (ready(user))
             return true;
     }

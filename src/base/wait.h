@@ -44,6 +44,10 @@ struct base_wait_policy base_wait_policy_make(int ranks_on_host);
 bool base_wait(struct base_bell *bell, const struct base_wait_policy *policy,
                bool (*ready)(void *user), void *user, int64_t deadline_ns);
 
+/* Yields this thread's core to whoever is waited for. False if somebody else computes on it (it was
+ * away for long, now or a short while ago): then sleep instead. */
+bool base_yield(void);
+
 /* The core that this thread is on. */
 int base_core(void);
 /* Moves this thread to another core of its affinity mask, if it has one; the mask stays what it

@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -74,7 +75,8 @@ static void play_as_processes(const struct base_wait_policy *policy, unsigned ro
                               unsigned naps_per_1024)
 {
     struct base_shared shared;
-    assert_int_equal(base_shared_create("test", sizeof(struct table), BASE_FORK_SHARES, &shared), SHOAL_OK);
+    assert_int_equal(base_shared_create("test", sizeof(struct table), BASE_FORK_SHARES, &shared),
+                     SHOAL_OK);
     assert_int_equal(base_shared_commit(&shared, 0, sizeof(struct table)), SHOAL_OK);
     pid_t pid = fork();
     if (pid == 0)
@@ -283,6 +285,42 @@ static void quotas_of_both_versions_are_read(void **state)
     assert_int_equal(system(command), 0);
 }
 
+/* A child on the same core that computes until it is killed. */
+static pid_t compute_on(const cpu_set_t *core)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        sched_setaffinity(0, sizeof(*core), core);
+        for (volatile unsigned long i = 0;; i++)
+            ;
+    }
+    return pid;
+}
+
+static void a_core_on_which_another_computes_is_not_yielded(void **state)
+{
+    (void)state;
+    cpu_set_t all, one;
+    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+    pid_t pid = compute_on(&one);
+    int64_t deadline_ns = base_deadline_ns(LONGEST_MS);
+    bool yields = true;
+    while (yields && base_now_ns() < deadline_ns)
+        yields = base_yield();
+    bool again = base_yield(); /* at once: it is remembered */
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    sched_setaffinity(0, sizeof(all), &all);
+    assert_false(yields);
+    assert_false(again);
+    while (!base_yield() && base_now_ns() < deadline_ns)
+        ; /* and forgotten */
+    assert_true(base_now_ns() < deadline_ns);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +332,7 @@ int main(void)
         cmocka_unit_test(a_deadline_ends_the_wait),
         cmocka_unit_test(a_quiet_bell_costs_no_number),
         cmocka_unit_test(the_policy_follows_cores_and_option),
+        cmocka_unit_test(a_core_on_which_another_computes_is_not_yielded),
         cmocka_unit_test(quotas_of_both_versions_are_read),
     };
     return cmocka_run_group_tests_name("base wait", tests, NULL, NULL);

@@ -148,10 +148,8 @@ static void step(struct comm_world *world, int64_t *idle_since_ns, int64_t spin_
     int64_t now_ns = base_now_ns();
     if (*idle_since_ns == 0)
         *idle_since_ns = now_ns;
-    if (now_ns - *idle_since_ns < spin_ns) {
-        sched_yield(); /* the peer may be on this very core */
-        return;
-    }
+    if (now_ns - *idle_since_ns < spin_ns && base_yield())
+        return; /* it went to the peer if that is on this very core */
     sleep_with_token(world);
     *idle_since_ns = 0;
 }
