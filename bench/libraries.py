@@ -146,17 +146,28 @@ def start_openmpi(library, place, measurement):
 
 
 def hydra_options(place):
-    if not place.hosts:
-        return []
     remote = str(ROOT / "bench/peers/vhosts-rsh")
-    return ["-launcher", "rsh", "-launcher-exec", remote, "-hosts", place.host_list()]
+    return ["-launcher", "rsh", "-launcher-exec", remote] if place.hosts else []
 
 
 def start_mpich(library, place, measurement):
     prefix = ENVIRONMENTS / "mpich"
-    argv = [str(prefix / "bin/mpiexec"), *hydra_options(place), "-n", str(place.ranks)]
-    argv += [str(prefix / "bin/mpi_bench"), library.name, *measurement]
+    argv = [str(prefix / "bin/mpiexec"), *hydra_options(place)]
+    argv += ["-hosts", place.host_list()] if place.hosts else []
+    argv += ["-n", str(place.ranks), str(prefix / "bin/mpi_bench"), library.name, *measurement]
     return [Start(argv, {"SHOAL_BENCH_COMMAND": place.shoal} | library.environment)]
+
+
+def intelmpi_ranks(place, program):
+    """Host by host: in a list of hosts Intel's mpiexec takes no notice of the ranks per host, and
+    fills each host with as many as it has cores."""
+    if not place.hosts:
+        return ["-n", str(place.ranks), *program]
+    words = []
+    for index, host in enumerate(place.hosts):
+        words += [":"] if index else []
+        words += ["-host", host, "-n", str(place.slots(index)), *program]
+    return words
 
 
 def start_intelmpi(library, place, measurement):
@@ -170,8 +181,9 @@ def start_intelmpi(library, place, measurement):
     }
     if place.hosts:
         environment["FI_PROVIDER"] = "tcp"
-    argv = [str(prefix / "bin/mpiexec.hydra"), *hydra_options(place), "-n", str(place.ranks)]
-    argv += [str(prefix / "bin/mpi_bench"), library.name, *measurement]
+    argv = [str(prefix / "bin/mpiexec.hydra"), *hydra_options(place)]
+    program = [str(prefix / "bin/mpi_bench"), library.name, *measurement]
+    argv += intelmpi_ranks(place, program)
     return [Start(argv, environment | library.environment)]
 
 

