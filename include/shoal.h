@@ -174,10 +174,17 @@ struct shoal_group_options {
     const char *interface; /* network interface or address prefix; NULL: by the route to the peer */
     int64_t timeout_ms;    /* of every operation; 0: option SHOAL_TIMEOUT_MS */
     int reproducible;      /* 1: bits don't depend on size, split or transport; -1: the option */
+    /* Asked a few times a second on the thread that makes the group, while a blocking call on it,
+     * or on a group split from it, waits for other ranks there. Not 0: the call's group is aborted,
+     * and the call ends. May not call the library, nor wait for a thread that is inside a call of
+     * it. NULL: never. */
+    int (*interrupted)(void *user);
+    void *interrupted_user;
 };
-#define SHOAL_GROUP_OPTIONS_INIT                                                              \
-    {                                                                                         \
-        sizeof(struct shoal_group_options), -1, -1, NULL, NULL, NULL, NULL, NULL, NULL, 0, -1 \
+#define SHOAL_GROUP_OPTIONS_INIT                                                               \
+    {                                                                                          \
+        sizeof(struct shoal_group_options), -1, -1, NULL, NULL, NULL, NULL, NULL, NULL, 0, -1, \
+            NULL, NULL                                                                         \
     }
 
 /* Joins the group; every rank calls it. options NULL: everything from the environment, as set by

@@ -37,6 +37,27 @@ ENVIRONMENT = {
 }
 
 
+def wait_until(condition, what: str, seconds: float = 60) -> None:
+    """Until condition() is true; AssertionError if it does not come."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.01)
+
+
+def wait_asleep(process) -> None:
+    """Until the process's main thread sleeps and has done so for a while: it waits in a call."""
+    looks = 0
+
+    def asleep() -> bool:
+        nonlocal looks
+        state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        looks = looks + 1 if state == "S" else 0
+        return looks == 10
+
+    wait_until(asleep, "a rank that sleeps")
+
+
 class Failure(Exception):
     """A function failed on some ranks; `by_rank` holds what it raised there."""
 

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import array
+import os
+import signal
 import subprocess
 import sys
 
@@ -210,6 +212,66 @@ def test_a_killed_rank_is_named():
             started.pipes[rank].send((rank_lost, ()))
         started.processes[1].kill()
         assert started.results([0, 2]) == ["PEER_LOST"] * 2
+
+
+WAITS = {
+    "blocking": lambda group: group.allreduce(np.ones(4)),
+    "request": lambda group: group.allreduce(np.ones(4), blocking=False).wait(),
+    "receive": lambda group: group.recv(np.ones(1), 2),
+    "split": lambda group: group.split(0),
+}
+
+
+def rank_interrupted(rank, size, wait, folder):
+    import shoal
+
+    group = GROUP.split(0)
+    (folder / f"rank {rank} calls").touch()
+    try:
+        while rank == 2:  # it does not come
+            group.health()
+        WAITS[wait](group)
+        text = "nothing"
+    except KeyboardInterrupt:
+        text = "KeyboardInterrupt"
+    except shoal.Error as error:
+        text = str(error)
+    group.free()
+    GROUP.barrier()
+    return text
+
+
+@pytest.mark.parametrize("wait", list(WAITS))
+def test_ctrl_c_in_a_call(wait, tmp_path):
+    with ranks.Ranks(3, rank_start, new_store(), 300) as started:
+        for pipe in started.pipes:
+            pipe.send((rank_interrupted, (wait, tmp_path)))
+        ranks.wait_until(lambda: len(list(tmp_path.iterdir())) == 3, "the calls")
+        ranks.wait_asleep(started.processes[0])
+        os.kill(started.processes[0].pid, signal.SIGINT)
+        zero, *others = started.results(range(3))
+        assert zero == "KeyboardInterrupt"
+        for text in others:
+            assert "was aborted by rank 0" in text and "was interrupted" in text, text
+
+
+def rank_signalled(rank, size, folder):
+    came = folder / "the handler ran"
+    signal.signal(signal.SIGUSR1, lambda *_: came.touch())
+    (folder / f"rank {rank} calls").touch()
+    if rank == 1:
+        ranks.wait_until(came.exists, "the signal's handler")
+    assert GROUP.allreduce(np.ones(4)).tolist() == [2.0] * 4
+
+
+def test_a_handler_that_does_not_raise_runs_in_a_call(tmp_path):
+    with ranks.Ranks(2, rank_start, new_store(), 300) as started:
+        for pipe in started.pipes:
+            pipe.send((rank_signalled, (tmp_path,)))
+        ranks.wait_until(lambda: len(list(tmp_path.iterdir())) == 2, "the calls")
+        ranks.wait_asleep(started.processes[0])
+        os.kill(started.processes[0].pid, signal.SIGUSR1)
+        started.results(range(2))
 
 
 def rank_by_unique_id(rank, size, unique_id):

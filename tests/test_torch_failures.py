@@ -7,6 +7,7 @@ Each test has processes of its own. Functions named rank_* run on the ranks.
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import time
 from datetime import timedelta
@@ -132,6 +133,67 @@ def rank_aborted(rank, size):
 def test_abort_ends_what_is_pending():
     with ranks.Ranks(2, rank_start, new_method()) as started:
         started.call(rank_aborted)
+
+
+WAITS = {
+    "blocking": lambda group: dist.all_reduce(torch.ones(4), group=group),
+    "work": lambda group: dist.all_reduce(torch.ones(4), group=group, async_op=True).wait(),
+    "receive": lambda group: dist.recv(torch.ones(1), 2, group=group),
+    "work with a future": lambda group: wait_beside_a_future(group),
+    "backward": lambda group: differentiate(group),
+}
+
+
+def wait_beside_a_future(group):
+    work = dist.all_reduce(torch.ones(4), group=group, async_op=True)
+    future = work.get_future()
+    work.wait()
+    return future
+
+
+def differentiate(group):
+    class Wait(torch.autograd.Function):
+        @staticmethod
+        def forward(context, tensor):
+            return tensor * 2
+
+        @staticmethod
+        def backward(context, gradient):
+            dist.all_reduce(gradient, group=group)
+            return gradient
+
+    Wait.apply(torch.ones(3, requires_grad=True)).sum().backward()
+
+
+def rank_interrupted(rank, size, wait, folder):
+    group = dist.new_group([0, 1, 2])
+    (folder / f"rank {rank} calls").touch()
+    try:
+        if rank == 2:
+            ranks.wait_until((folder / "late").exists, "the end of the others' call")
+        WAITS[wait](group)
+        text = "nothing"
+    except KeyboardInterrupt:
+        text = "KeyboardInterrupt"
+    except dist.DistError as error:
+        text = str(error)
+    return text
+
+
+@pytest.mark.parametrize("wait", list(WAITS))
+def test_ctrl_c_in_a_call(wait, tmp_path):
+    with ranks.Ranks(3, rank_start, new_method(), 300) as started:
+        for pipe in started.pipes:
+            pipe.send((rank_interrupted, (wait, tmp_path)))
+        ranks.wait_until(lambda: len(list(tmp_path.iterdir())) == 3, "the calls")
+        ranks.wait_asleep(started.processes[0])
+        os.kill(started.processes[0].pid, signal.SIGINT)
+        zero, one = started.results(range(2))
+        (tmp_path / "late").touch()
+        (two,) = started.results([2])
+        assert zero == "KeyboardInterrupt"
+        for text in (one, two):
+            assert "was aborted by rank 0" in text and "was interrupted" in text, text
 
 
 def rank_restart(rank, size, methods):

@@ -11,12 +11,15 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/exception.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include "shoal.h"
 
@@ -25,6 +28,28 @@ namespace shoal_torch
 
 using Milliseconds = std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
+
+/* ---- signals -------------------------------------------------------------------------------- */
+
+/* What a handler of Python raised during a call of the library on this thread. */
+inline thread_local std::exception_ptr raised_by_handler;
+
+/* The library's question whether a call that waits shall end. Python runs handlers on its main
+ * thread only, and while that is in the library only here. */
+inline int interrupted(void *)
+{
+    pybind11::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() == 0)
+        return 0;
+    raised_by_handler = std::make_exception_ptr(pybind11::error_already_set());
+    return 1;
+}
+
+inline void rethrow_interruption()
+{
+    if (raised_by_handler)
+        std::rethrow_exception(std::exchange(raised_by_handler, nullptr));
+}
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
@@ -52,8 +77,10 @@ inline std::exception_ptr error_of(enum shoal_status status, shoal_group_t group
 
 inline void check(enum shoal_status status, shoal_group_t group, const char *operation)
 {
-    if (status != SHOAL_OK)
-        std::rethrow_exception(error_of(status, group, operation));
+    if (status == SHOAL_OK)
+        return;
+    rethrow_interruption();
+    std::rethrow_exception(error_of(status, group, operation));
 }
 
 /* ---- groups ---------------------------------------------------------------------------------- */
@@ -70,9 +97,12 @@ struct Group {
     Group &operator=(const Group &) = delete;
 
     /* The library has logged why when a group could not be left in peace; nobody is left to tell.
-     */
+     * Others may be in a call of it, and ask for Python's lock there. */
     ~Group()
     {
+        std::optional<pybind11::gil_scoped_release> unlocked;
+        if (Py_IsInitialized() && PyGILState_Check())
+            unlocked.emplace();
         shoal_group_free(handle);
     }
 
@@ -136,6 +166,7 @@ inline void create_by_store(Group &group, const c10d::DistributedBackendOptions 
     wanted.user_store = &store;
     wanted.name = name;
     wanted.timeout_ms = group.timeout.count();
+    wanted.interrupted = interrupted;
     enum shoal_status status = shoal_group_create(&wanted, &group.handle);
     if (status != SHOAL_OK) {
         std::string what = "init_process_group";

@@ -38,6 +38,7 @@ namespace shoal_torch
 using Tensors = std::vector<at::Tensor>;
 
 constexpr Milliseconds own_deadline{-1}; /* as shoal_request_wait takes it */
+constexpr Milliseconds look_for_signals_every{200};
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
@@ -89,6 +90,7 @@ class Operation : public std::enable_shared_from_this<Operation>
     static void on_done(void *user, enum shoal_status status);
     void watch();
     void finish(enum shoal_status status);
+    void look_for_signals();
 
     const std::shared_ptr<Group> group_;
     const char *const name_;
@@ -209,24 +211,39 @@ inline void Operation::start(Milliseconds timeout)
     check(status, group, name_);
 }
 
+/* While another thread waits for the operation, which nobody interrupts there. */
+inline void Operation::look_for_signals()
+{
+    if (gettid() == getpid() && interrupted(nullptr) != 0)
+        shoal_group_abort(group_->handle, "a call that waited there was interrupted");
+}
+
 inline bool Operation::wait(Milliseconds timeout)
 {
     auto deadline = Clock::now() + timeout;
     std::unique_lock<std::mutex> lock(mutex_);
     while (state_ == State::BEING_COLLECTED) {
-        if (timeout.count() < 0)
-            changed_.wait(lock);
-        else if (changed_.wait_until(lock, deadline) == std::cv_status::timeout)
+        auto until = Clock::now() + look_for_signals_every;
+        bool last = timeout.count() >= 0 && deadline <= until;
+        if (changed_.wait_until(lock, last ? deadline : until) == std::cv_status::no_timeout)
+            continue;
+        if (last)
             return state_ == State::COLLECTED;
+        lock.unlock();
+        look_for_signals();
+        lock.lock();
     }
-    if (state_ == State::COLLECTED)
+    if (state_ == State::COLLECTED) {
+        rethrow_interruption();
         return true;
+    }
     state_ = State::BEING_COLLECTED;
     lock.unlock();
 
     enum shoal_status status = shoal_request_wait(&request_, timeout.count());
     if (request_ == nullptr) {
         finish(status);
+        rethrow_interruption();
         return true;
     }
     lock.lock(); /* the caller's own time passed first */

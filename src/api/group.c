@@ -91,9 +91,9 @@ static enum shoal_status check_options(const struct shoal_group_options *options
 
 static enum shoal_status create(const struct shoal_group_options *options, shoal_group_t *out)
 {
-    struct shoal_group_options defaults = SHOAL_GROUP_OPTIONS_INIT;
+    struct shoal_group_options whole = SHOAL_GROUP_OPTIONS_INIT;
     if (!options)
-        options = &defaults;
+        options = &whole;
     if (!out)
         return base_error(SHOAL_ERR_ARGUMENT, "out is NULL");
     if (comm_forked())
@@ -101,6 +101,8 @@ static enum shoal_status create(const struct shoal_group_options *options, shoal
                           "this process was forked after shoal started: start it by exec, or fork "
                           "before the first shoal_group_create");
     TRY(check_options(options));
+    if (options->struct_bytes < sizeof(whole)) /* of a program that knows an older, shorter one */
+        options = memcpy(&whole, options, options->struct_bytes);
     TRY(base_options_load());
     TRY(api_check_algorithm());
     struct comm_group *group = NULL;
@@ -269,14 +271,7 @@ enum shoal_status shoal_group_abort(shoal_group_t handle, const char *reason)
     enum shoal_status status = api_check_group(handle);
     if (status != SHOAL_OK)
         return api_end(handle, status);
-    struct comm_group *group = api_group(handle);
-    char me[160];
-    comm_group_break(group, SHOAL_ERR_ABORTED, "group '%s' was aborted by %s: %s", group->name,
-                     comm_rank_text(group, group->rank, me, sizeof(me)),
-                     reason ? reason : "no reason given");
-    if (group->local)
-        group->local_fail(group->local);
-    comm_progress_wake_all(group->world);
+    comm_group_abort(api_group(handle), reason ? reason : "no reason given");
     return SHOAL_OK;
 }
 

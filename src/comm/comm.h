@@ -27,6 +27,14 @@
 #define COMM_TICK_MS          200
 #define COMM_LOCAL_TASK_BYTES 1024 /* room for the same-host path's task in a request */
 
+/* The user's question whether a blocking call shall end, asked on one thread only. */
+struct comm_interrupt {
+    int (*ask)(void *user); /* NULL: none */
+    void *user;
+    pthread_t thread;
+    int64_t next_ns;
+};
+
 struct comm_world {
     int rank, size;
     char **host_names; /* [size] */
@@ -57,6 +65,7 @@ struct comm_world {
     int wake_fd;  /* eventfd: for the idle thread */
     int watch_fd; /* epoll over wake_fd and the lifelines of this host's peers */
     struct comm_used_name *used_names; /* of subsets */
+    struct comm_interrupt interrupt;
 };
 
 /* Joins. On success *root is the world's root group. */
@@ -80,6 +89,12 @@ uint64_t comm_split_context(const struct comm_group *parent, uint64_t split_numb
 
 /* ---- operations (request.c)
  * -------------------------------------------------------------------------- */
+
+/* Breaks the group with SHOAL_ERR_ABORTED and wakes who waits. */
+void comm_group_abort(struct comm_group *group, const char *reason);
+/* In a blocking call that has waited in vain for a moment: asks the user whether it shall end.
+ * True: it shall, and the group is aborted. (interrupt.c) */
+bool comm_interrupted(struct comm_group *group);
 
 /* How calls of one path are carried out. */
 struct comm_path {
@@ -157,8 +172,8 @@ void comm_progress_stop(struct comm_world *world);
  * this thread if `here` and the engine is free, else whoever has the engine. */
 void comm_progress_submit(struct comm_world *world, struct comm_request *request);
 void comm_progress_go(struct comm_world *world, bool here);
-/* Token held: moves the engine until *done, sleeping between. */
-void comm_progress_until(struct comm_world *world, const atomic_int *done);
+/* Token held: moves the engine until *done, sleeping between. False: the call was interrupted. */
+bool comm_progress_until(struct comm_group *group, const atomic_int *done);
 /* Token given back: sees to it that what is left goes on. */
 void comm_progress_release(struct comm_world *world);
 /* Wakes whoever holds or waits for the engine: after a group broke. */

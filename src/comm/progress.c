@@ -137,28 +137,35 @@ static void sleep_with_token(struct comm_world *world)
     look_at_watch(world);
 }
 
-/* One round: start, move, and, when nothing moved for spin_ns, sleep. */
-static void step(struct comm_world *world, int64_t *idle_since_ns, int64_t spin_ns)
+/* One round: start, move, and, when nothing moved for spin_ns, sleep. True: it slept. */
+static bool step(struct comm_world *world, int64_t *idle_since_ns, int64_t spin_ns)
 {
     drain(world);
     if (comm_engine_poll(world->engine) > 0) {
         *idle_since_ns = 0;
-        return;
+        return false;
     }
     int64_t now_ns = base_now_ns();
     if (*idle_since_ns == 0)
         *idle_since_ns = now_ns;
     if (now_ns - *idle_since_ns < spin_ns && base_yield())
-        return; /* it went to the peer if that is on this very core */
+        return false; /* it went to the peer if that is on this very core */
     sleep_with_token(world);
     *idle_since_ns = 0;
+    return true;
 }
 
-void comm_progress_until(struct comm_world *world, const atomic_int *done)
+bool comm_progress_until(struct comm_group *group, const atomic_int *done)
 {
+    struct comm_world *world = group->world;
     int64_t idle_since_ns = 0;
-    while (!atomic_load_explicit(done, memory_order_acquire))
-        step(world, &idle_since_ns, world->policy.spin_ns);
+    bool interrupted = false;
+    while (!atomic_load_explicit(done, memory_order_acquire)) {
+        bool slept = step(world, &idle_since_ns, world->policy.spin_ns);
+        if (slept && !interrupted)
+            interrupted = comm_interrupted(group);
+    }
+    return !interrupted;
 }
 
 void comm_progress_release(struct comm_world *world)

@@ -189,24 +189,32 @@ enum shoal_status comm_request_test(struct comm_request **request)
     return request_is_done(*request) ? request_result(request) : SHOAL_IN_PROGRESS;
 }
 
-#define WAIT_SLICE_MS 1000 /* the engine keeps deadlines; this only bounds one sleep */
+#define WAIT_SLICE_MS 200 /* the engine keeps deadlines; this only bounds one sleep */
 
 enum shoal_status comm_request_wait(struct comm_request **handle, int64_t timeout_ms)
 {
     struct comm_request *request = *handle;
+    struct comm_group *group = request->group;
     int64_t deadline_ns = base_deadline_ns(timeout_ms);
+    bool interrupted = false;
     while (!request_is_done(request)) {
         int64_t slice_ns = base_deadline_ns(WAIT_SLICE_MS);
         bool last = deadline_ns <= slice_ns;
-        base_wait(&request->bell, &request->group->world->policy, request_is_done, request,
-                  last ? deadline_ns : slice_ns);
-        if (last && !request_is_done(request))
+        bool done = base_wait(&request->bell, &group->world->policy, request_is_done, request,
+                              last ? deadline_ns : slice_ns);
+        if (!done && !interrupted)
+            interrupted = comm_interrupted(group);
+        if (!done && last && !interrupted)
             return base_error(
                 SHOAL_ERR_TIMEOUT, "%s #%llu on group '%s' is not done after %lld ms; it goes on",
                 comm_kind_name(request->call.kind), (unsigned long long)request->sequence,
-                request->group->name, (long long)timeout_ms);
+                group->name, (long long)timeout_ms);
     }
-    return request_result(handle);
+    if (!interrupted)
+        return request_result(handle);
+    enum shoal_status why = comm_group_health(group);
+    request_result(handle);
+    return why;
 }
 
 /* ---- submission
@@ -341,8 +349,8 @@ static void inline_done(struct comm_task *task, enum shoal_status status)
 
 static enum shoal_status end_of(struct comm_group *group, struct inline_end *end)
 {
-    comm_progress_until(group->world, &end->done);
-    return end->status == SHOAL_OK ? SHOAL_OK : comm_group_health(group);
+    bool undisturbed = comm_progress_until(group, &end->done);
+    return undisturbed && end->status == SHOAL_OK ? SHOAL_OK : comm_group_health(group);
 }
 
 static enum shoal_status run_plan(struct comm_group *group, const struct comm_call *call,

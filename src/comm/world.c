@@ -326,6 +326,9 @@ enum shoal_status comm_world_create(const struct shoal_group_options *options,
         struct comm_world *world = making->world;
         world->wake_fd = world->watch_fd = -1;
         world->queue_end = &world->queue;
+        world->interrupt = (struct comm_interrupt){.ask = options->interrupted,
+                                                   .user = options->interrupted_user,
+                                                   .thread = pthread_self()};
         pthread_mutex_init(&world->token, NULL);
         pthread_mutex_init(&world->queue_lock, NULL);
         pthread_mutex_init(&world->region_lock, NULL);

@@ -411,7 +411,7 @@ static void break_by_timeout(struct local_op *op)
 #define LOOKS_MAX     2000 /* without a pause in between: a pause is longer than a small operation */
 #define LOOKS_MIN     200
 #define SPIN_ALONE_NS 10000
-#define WAIT_SLICE_MS 500
+#define WAIT_SLICE_MS 200
 #define PUT_SLICE_MS  10 /* a peer need not ring when it takes: see publish_taken */
 
 static bool wait_ready(void *user)
@@ -471,6 +471,8 @@ static void wait_for_peers(struct local_op *op, int64_t *deadline_ns)
                            last ? *deadline_ns : slice_ns);
     if (!ready)
         look_around(op);
+    if (!ready && comm_interrupted(group))
+        return;
     if (!ready && last && !comm_group_broken(group))
         break_by_timeout(op);
 }

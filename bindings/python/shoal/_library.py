@@ -14,6 +14,8 @@ import os
 from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
+from . import _signals
+
 PACKAGE = Path(__file__).resolve().parent
 
 
@@ -107,6 +109,8 @@ class GroupOptions(ctypes.Structure):
         ("interface", c_char_p),
         ("timeout_ms", c_int64),
         ("reproducible", c_int),
+        ("interrupted", _signals.INTERRUPTED),
+        ("interrupted_user", c_void_p),
     ]
 
 
@@ -189,8 +193,10 @@ LIBRARY = load()
 
 
 def check(status: int, group: int | None = None) -> None:
-    """Raises Error for a status other than OK, with the library's text."""
+    """Raises Error for a status other than OK, with the library's text; or, if a signal's handler
+    raised during the call, what that raised."""
     if status != Status.OK:
+        _signals.reraise()
         raise Error(status, LIBRARY.shoal_last_error(group).decode(errors="replace"))
 
 

@@ -18,6 +18,7 @@ try:
 except ImportError:  # groups work without it, and so does shoal.torch; arrays don't
     np = None
 
+from . import _signals
 from ._library import (
     DTYPES,
     LIBRARY,
@@ -522,6 +523,7 @@ def init(
     options.interface = interface.encode() if interface else None
     options.timeout_ms = _milliseconds(timeout, 0)
     options.reproducible = -1 if reproducible is None else int(reproducible)
+    options.interrupted = _signals.question()
     if unique_id is not None:
         if len(unique_id) != 128:
             raise ValueError(f"a unique id has 128 bytes, not {len(unique_id)}")
