@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
+#include "support/holdings.h"
 #include "support/scenario.h"
 
 #define TIMEOUT_MS 4000
@@ -95,7 +96,7 @@ struct level {
 
 static struct level level_now(void)
 {
-    return (struct level){base_memory_blocks(), scenario_descriptors(), scenario_threads()};
+    return (struct level){base_memory_blocks(), open_descriptors(), running_threads()};
 }
 
 static int check_level(const struct level *before, uint64_t nth)

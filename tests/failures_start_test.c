@@ -22,6 +22,7 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
+#include "support/holdings.h"
 #include "support/scenario.h"
 
 #define SLACK_MS   10000 /* a generous upper bound for machines under load */
@@ -369,7 +370,7 @@ static int have_few_descriptors_alone(int rank, int size, const char *store, str
     (void)store;
     (void)board;
     REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-    int before = scenario_descriptors(), errors = 0;
+    int before = open_descriptors(), errors = 0;
     size_t blocks = base_memory_blocks();
     for (int more = 0;; more++) {
         shoal_group_t group = NULL;
@@ -383,7 +384,7 @@ static int have_few_descriptors_alone(int rank, int size, const char *store, str
         }
         REQUIRE(shoal_group_free(group) == SHOAL_OK);
         REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-        REQUIRE(scenario_descriptors() == before && base_memory_blocks() == blocks);
+        REQUIRE(open_descriptors() == before && base_memory_blocks() == blocks);
         if (status == SHOAL_OK)
             break;
     }
@@ -490,15 +491,15 @@ static int come_and_go(int rank, int size, const char *store, struct board *boar
         CHECK(scenario_sum(group, 1000, i % 2));
         CHECK(shoal_group_free(group));
         if (i == 1) {
-            descriptors = scenario_descriptors();
-            threads = scenario_threads();
+            descriptors = open_descriptors();
+            threads = running_threads();
             blocks = base_memory_blocks();
         }
     }
     if (base_memory_blocks() > blocks)
         fprintf(stderr, "%zu blocks after the second group, %zu after the last\n", blocks,
                 base_memory_blocks());
-    REQUIRE(scenario_descriptors() <= descriptors && scenario_threads() <= threads);
+    REQUIRE(open_descriptors() <= descriptors && running_threads() <= threads);
     REQUIRE(rank == 0 || base_memory_blocks() <= blocks);
     return 0;
 }

@@ -3,7 +3,6 @@
  * group_test.c: the public API between real processes: every operation, on one host (shared
  * memory), on several (tcp over loopback), and mixed; blocking and not; sub-groups; shared memory.
  */
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "support/holdings.h"
 #include "support/processes.h"
 
 #define CHECK(call)                                        \
@@ -376,16 +376,6 @@ static int messages(shoal_group_t group, void *user)
  * -------------------------------------------------------------------------------------------------------
  */
 
-static int descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (folder && readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
-
 static int sub_groups(shoal_group_t group, void *user)
 {
     (void)user;
@@ -393,7 +383,7 @@ static int sub_groups(shoal_group_t group, void *user)
     shoal_group_t half = NULL, pair = NULL, none = group;
     CHECK(shoal_barrier(group, NULL));
     REQUIRE(all_operations(group, NULL) == 0); /* every link that is needed stands */
-    int before = descriptors();
+    int before = open_descriptors();
     CHECK(shoal_group_split(group, rank % 2, rank, &half));
     REQUIRE(try_allreduce(half, 5000, false) == 0);
     CHECK(shoal_group_split(group, rank == 0 ? -1 : 3, 0, &none));
@@ -407,7 +397,8 @@ static int sub_groups(shoal_group_t group, void *user)
         REQUIRE(try_allreduce(pair, 9000, again == 1) == 0);
         CHECK(shoal_group_free(pair));
     }
-    REQUIRE(descriptors() <= before); /* fewer: a doubly opened link has lost its second socket */
+    REQUIRE(open_descriptors() <=
+            before); /* fewer: a doubly opened link has lost its second socket */
     REQUIRE(shoal_group_free(group) == SHOAL_ERR_STATE); /* sub-groups first */
     CHECK(shoal_group_free(half));
     CHECK(shoal_group_free(none));

@@ -21,6 +21,7 @@
 
 #include <cmocka.h>
 
+#include "support/holdings.h"
 #include "support/processes.h"
 
 #define CHECK(call)                                        \
@@ -231,26 +232,16 @@ static int by_own_store(int rank, int size, const char *store, void *user)
  * ------------------------------------------------------------------------------------------------------------
  */
 
-static int descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (folder && readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
-
 /* A second group of all ranks opens nothing. */
 static int many(shoal_group_t group, void *user)
 {
     (void)user;
     shoal_group_t again = NULL;
     REQUIRE(sum_of_ranks(group) == 0);
-    int before = descriptors();
+    int before = open_descriptors();
     CHECK(shoal_group_split(group, 0, 0, &again));
     REQUIRE(sum_of_ranks(again) == 0);
-    REQUIRE(descriptors() == before);
+    REQUIRE(open_descriptors() == before);
     CHECK(shoal_group_free(again));
     return 0;
 }

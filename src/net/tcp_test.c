@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "net/proof.h"
 #include "net/tcp_address.h"
+#include "support/holdings.h"
 #include "support/net_conformance.h"
 
 /* What fill() writes over the suite's options; a test that changes something changes it back. */

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "support/holdings.h"
 #include "support/net_conformance.h"
 
 #define LARGE_BYTES ((UINT64_C(1) << 20) + 7)

@@ -76,7 +76,5 @@ bool node_sleep(struct node *node, int timeout_ms);
 void node_close(struct node *node, int64_t linger_ms);
 /* Frees frames that are still listed; for killed nodes, whose endpoint does nothing any more. */
 void node_free_frames(struct node *node);
-/* Descriptors open in this process. */
-int open_descriptors(void);
 
 #endif

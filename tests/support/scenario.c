@@ -22,6 +22,7 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
+#include "support/holdings.h"
 
 const struct layout scenario_layouts[] = {
     {"local", 3, 1, PATH_LOCAL}, {"shm", 3, 1, PATH_SHM},  {"tcp", 3, 3, PATH_TCP},
@@ -36,7 +37,7 @@ const struct layout scenario_layouts[] = {
 #define SERVER_DESCRIPTORS 8
 #define SERVER_THREADS     1
 
-/* ---- time, descriptors, threads
+/* ---- time
  * ---------------------------------------------------------------------------------------------- */
 
 int64_t scenario_now_ns(void)
@@ -62,28 +63,6 @@ int board_wait(atomic_int *word, int value)
         poll(NULL, 0, 1);
     }
     return 0;
-}
-
-static int entries(const char *path)
-{
-    DIR *folder = opendir(path);
-    int count = 0;
-    if (!folder)
-        return -1;
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
-
-int scenario_descriptors(void)
-{
-    return entries("/proc/self/fd");
-}
-
-int scenario_threads(void)
-{
-    return entries("/proc/self/task");
 }
 
 /* ---- the board as a store
@@ -239,8 +218,8 @@ struct holdings {
 static int gave_all_back(const struct holdings *before, bool serves)
 {
     size_t more_blocks = base_memory_blocks() - before->blocks;
-    int more_descriptors = scenario_descriptors() - before->descriptors;
-    int more_threads = scenario_threads() - before->threads;
+    int more_descriptors = open_descriptors() - before->descriptors;
+    int more_threads = running_threads() - before->threads;
     if (more_blocks <= REMEMBERED_BLOCKS + (serves ? SERVER_BLOCKS : 0) && more_descriptors >= 0 &&
         more_descriptors <= (serves ? SERVER_DESCRIPTORS : 0) && more_threads >= 0 &&
         more_threads <= (serves ? SERVER_THREADS : 0))
@@ -254,7 +233,7 @@ static int rank_main(int rank, int size, const char *store, void *user)
 {
     const struct act *act = user;
     be_on_a_host(act->scenario, rank);
-    struct holdings before = {base_memory_blocks(), scenario_descriptors(), scenario_threads()};
+    struct holdings before = {base_memory_blocks(), open_descriptors(), running_threads()};
     if (act->scenario->bare) {
         REQUIRE(act->scenario->bare(rank, size, store, act->board) == 0);
     } else {

@@ -120,9 +120,6 @@ void scenario_options(const struct scenario *scenario, int rank, const char *sto
                       struct shoal_group_options *options);
 /* The board as a store. */
 void board_store(struct board *board, struct shoal_store *out);
-/* Open descriptors and threads of this process. */
-int scenario_descriptors(void);
-int scenario_threads(void);
 /* One correct allreduce of `count` elements, checked: SHOAL_ERR_INTERNAL for a wrong sum. */
 enum shoal_status scenario_sum(shoal_group_t group, uint64_t count, bool later);
 

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* holdings.h: what this process holds of the kernel's, for tests that look for what is left. */
+#ifndef SHOAL_TESTS_HOLDINGS_H
+#define SHOAL_TESTS_HOLDINGS_H
+
+/* Open descriptors; -1 if they can't be counted. */
+int open_descriptors(void);
+int running_threads(void);
+
+#endif
