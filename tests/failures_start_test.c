@@ -24,6 +24,7 @@
 #include "base/memory.h"
 #include "support/holdings.h"
 #include "support/scenario.h"
+#include "support/skip.h"
 
 #define SLACK_MS   10000 /* a generous upper bound for machines under load */
 #define MEETING_MS 3000
@@ -341,10 +342,8 @@ static int have_enough_space(int rank, int size, const char *store, struct board
 static void test_address_space(void **state)
 {
     (void)state;
-    if (SANITIZED) {
-        print_message("a sanitizer needs the address space\n");
-        skip();
-    }
+    if (SANITIZED)
+        skip_because("a sanitizer needs the address space");
     for (int victim = 0; victim < 3; victim++) {
         struct scenario scenario = {.layout = &three, .victim = victim, .bare = have_little_space};
         scenario_run(&scenario);
@@ -464,10 +463,8 @@ static int have_no_dev_shm(int rank, int size, const char *store, struct board *
 static void test_dev_shm_is_full(void **state)
 {
     (void)state;
-    if (!scenario_isolated()) {
-        print_message("needs root for a mount namespace\n");
-        skip();
-    }
+    if (!scenario_isolated())
+        skip_because("needs root for a mount namespace");
     struct scenario scenario = {.layout = &scenario_layouts[0], .bare = have_no_dev_shm};
     scenario_run(&scenario);
     scenario.layout = &scenario_layouts[1];

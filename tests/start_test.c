@@ -23,6 +23,7 @@
 
 #include "support/holdings.h"
 #include "support/processes.h"
+#include "support/skip.h"
 
 #define CHECK(call)                                        \
     do {                                                   \
@@ -330,10 +331,8 @@ static void test_huge_count(void **state)
 {
     (void)state;
     struct sysinfo info;
-    if (sysinfo(&info) != 0 || info.freeram * info.mem_unit < (UINT64_C(8) << 30)) {
-        print_message("less than 8 GiB of free memory\n");
-        skip();
-    }
+    if (sysinfo(&info) != 0 || info.freeram * info.mem_unit < (UINT64_C(8) << 30))
+        skip_because("less than 8 GiB of free memory");
     struct processes run = {.size = 2, .main = huge_count, .timeout_ms = 100000, .deadline_s = 200};
     assert_true(processes_run(&run));
 }

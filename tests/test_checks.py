@@ -75,6 +75,7 @@ STYLE_BREACHES = [
     ("src/base/a.c", HEAD + "// x = f(1);\n", ":3: looks like code"),
     ("src/base/a.c", HEAD + "/* f(x, y); */\n", ":3: looks like code"),
     ("src/base/a.c", HEAD + "#if 0\n#endif\n", ":3: looks like code"),
+    ("src/base/a_test.c", HEAD + "    skip();\n", ":3: a test is skipped without a reason"),
     ("src/base/utils.c", HEAD, ":1: 'utils.c' is named after nothing"),
     ("src/base/a.c", HEAD + "int base_run_helper(int x)\n", ":3: base_run_helper is named"),
 ]  # fmt: skip

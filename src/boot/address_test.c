@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "boot/store.h"
 #include "net/transport.h"
+#include "support/skip.h"
 
 static void right_addresses_are_split(void **state)
 {
@@ -115,10 +116,8 @@ static void a_name_that_leads_back_here_is_told(void **state)
             all_loopback &= boot_address_is_loopback(at->ai_addr);
         freeaddrinfo(found);
     }
-    if (!all_loopback || boot_address_host_is_loopback(name)) {
-        print_message("skipped: the name %s does not lead to loopback here\n", name);
-        skip();
-    }
+    if (!all_loopback || boot_address_host_is_loopback(name))
+        skip_because("the name %s does not lead to loopback here", name);
     unsigned char secret[NET_SECRET_BYTES] = {1};
     struct boot_store *store;
     snprintf(address, sizeof(address), "%s:1", name);

@@ -19,6 +19,7 @@
 
 #include "kernel/form.h"
 #include "kernel/half.h"
+#include "support/skip.h"
 
 enum { MAX_INPUTS = 17 };
 
@@ -520,8 +521,7 @@ static void mode_of_the_thread_has_no_influence(void **state)
 static void mode_of_the_thread_has_no_influence(void **state)
 {
     (void)state;
-    print_message("the mode is left alone on this machine\n");
-    skip();
+    skip_because("the mode is left alone on this machine");
 }
 #endif
 

@@ -24,6 +24,7 @@
 #include "net/tcp_address.h"
 #include "support/holdings.h"
 #include "support/net_conformance.h"
+#include "support/skip.h"
 
 /* What fill() writes over the suite's options; a test that changes something changes it back. */
 static struct {
@@ -487,10 +488,8 @@ static void ipv6_only(void **state)
     struct suite suite;
 
     (void)state;
-    if (!has_ipv6()) {
-        print_message("no ::1 on this machine\n");
-        skip();
-    }
+    if (!has_ipv6())
+        skip_because("no ::1 on this machine");
     plan.interface = "::1";
     suite_open(&suite, &fixture, 2);
     plan.interface = NULL;

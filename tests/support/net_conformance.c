@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "support/holdings.h"
 #include "support/net_conformance.h"
+#include "support/skip.h"
 
 #define LARGE_BYTES ((UINT64_C(1) << 20) + 7)
 
@@ -475,7 +476,7 @@ static void killed_is_lost(void **state)
 
     (void)state;
     if (tested->kill == NULL)
-        skip();
+        skip_because("%s: a rank dies only with its process", tested->transport->name);
     suite_open(&suite, tested, 3);
     node_send(&suite.nodes[0], 1, 10);
     node_send(&suite.nodes[2], 1, 10);
@@ -521,7 +522,7 @@ static void no_allocation_once_the_link_stands(void **state)
 
     (void)state;
     if (tested->allocates)
-        skip();
+        skip_because("%s takes memory for frames under way", tested->transport->name);
     suite_open(&suite, tested, 2);
     node_send(&suite.nodes[0], 1, 1);
     suite_until_received(&suite, 1, 1);
@@ -633,7 +634,11 @@ int net_conformance_run(const struct net_fixture *fixture)
     failed = cmocka_run_group_tests_name(fixture->transport->name, tests, NULL, NULL);
     if (fixture->threads)
         failed += net_conformance_run_threads(fixture);
+    else
+        print_message("%s: not in threads, its ranks belong to one\n", fixture->transport->name);
     if (fixture->processes)
         failed += net_conformance_run_processes(fixture);
+    else
+        print_message("%s: not in processes, its ranks belong to one\n", fixture->transport->name);
     return failed;
 }

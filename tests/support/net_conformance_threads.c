@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "support/net_conformance.h"
+#include "support/skip.h"
 
 #define SLEEP_LIMIT_MS 20000 /* who sleeps longer was not woken */
 
@@ -242,7 +243,7 @@ static void kill_wakes_sleepers(void **state)
 
     (void)state;
     if (tested->kill == NULL)
-        skip();
+        skip_because("%s: a rank dies only with its process", tested->transport->name);
     suite_open(&suite, tested, 3);
     for (int i = 0; i < 2; i++)
         pthread_create(&threads[i], NULL, hear_of_the_end, &suite.nodes[i + 1]);
