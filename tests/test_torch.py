@@ -388,6 +388,27 @@ def test_messages(four):
     four.call(rank_messages)
 
 
+def rank_tags(rank, size):
+    import shoal.torch
+
+    for tag in (-1, 2**31 - 1):  # the last one is monitored_barrier's
+        for call in (dist.isend, dist.irecv):
+            with pytest.raises(ValueError, match=f"tag is {tag}; tags are 0 to 2147483646"):
+                call(torch.zeros(0, dtype=torch.uint8), 1 - rank, tag=tag)
+        with pytest.raises(ValueError, match="tags are"):
+            dist.recv(torch.zeros(0), tag=tag)
+    got = torch.zeros(1)
+    receive = dist.irecv(got, 1 - rank, tag=2**31 - 2)
+    shoal.torch.monitored_barrier()
+    dist.send(torch.full((1,), float(rank)), 1 - rank, tag=2**31 - 2)
+    receive.wait()
+    same(got, torch.full((1,), float(1 - rank)))
+
+
+def test_tags(pair):
+    pair.call(rank_tags)
+
+
 def rank_any_source(rank, size):
     if rank == 0:
         seen = set()

@@ -16,7 +16,7 @@ namespace shoal_torch
 
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
-constexpr int monitored_barrier_tag = INT32_MAX;
+constexpr int monitored_barrier_tag = INT32_MAX; /* users' tags are smaller */
 
 /* What torch says of an operation. */
 struct Request {
@@ -226,18 +226,19 @@ class ShoalBackend : public c10d::Backend
 
     WorkPointer send(Tensors &tensors, int destination, int tag) override
     {
-        const at::Tensor &tensor = only(tensors, "send");
-        return run({c10d::OpType::SEND, "shoal:send", true, c10d::kUnsetTimeout}, tensors,
-                   {send_call(tensor, destination, tag)});
+        check_tag(tag, "send");
+        return send_message(tensors, destination, tag);
     }
 
     WorkPointer recv(Tensors &tensors, int source, int tag) override
     {
+        check_tag(tag, "recv");
         return receive(c10d::OpType::RECV, "shoal:recv", tensors, source, tag);
     }
 
     WorkPointer recvAnysource(Tensors &tensors, int tag) override
     {
+        check_tag(tag, "recv");
         return receive(c10d::OpType::RECVANYSOURCE, "shoal:recv_any_source", tensors,
                        SHOAL_ANY_SOURCE, tag);
     }
@@ -370,6 +371,19 @@ class ShoalBackend : public c10d::Backend
     {
         TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "shoal: ", operation, ": ",
                           outputs.size(), " outputs for ", inputs.size(), " inputs");
+    }
+
+    static void check_tag(int tag, const char *operation)
+    {
+        TORCH_CHECK_VALUE(tag >= 0 && tag < monitored_barrier_tag, "shoal: ", operation,
+                          ": tag is ", tag, "; tags are 0 to 2147483646");
+    }
+
+    WorkPointer send_message(Tensors &tensors, int destination, int tag)
+    {
+        const at::Tensor &tensor = only(tensors, "send");
+        return run({c10d::OpType::SEND, "shoal:send", true, c10d::kUnsetTimeout}, tensors,
+                   {send_call(tensor, destination, tag)});
     }
 
     WorkPointer receive(c10d::OpType type, const char *title, Tensors &tensors, int source, int tag)
@@ -510,8 +524,8 @@ void ShoalBackend::monitor(const Group &group, Milliseconds timeout)
 WorkPointer ShoalBackend::meet(int rank, bool sends)
 {
     Tensors nothing = {at::empty({0}, at::kByte)};
-    return sends ? send(nothing, rank, monitored_barrier_tag)
-                 : recv(nothing, rank, monitored_barrier_tag);
+    return sends ? send_message(nothing, rank, monitored_barrier_tag)
+                 : receive(c10d::OpType::RECV, "shoal:recv", nothing, rank, monitored_barrier_tag);
 }
 
 c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions &options)
