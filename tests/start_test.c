@@ -92,6 +92,16 @@ static int by_environment(int rank, int size, const char *store, void *user)
     return 0;
 }
 
+#define GUESSABLE "to keep them out set SHOAL_SECRET"
+
+static int count_of(const char *text, const char *part)
+{
+    int count = 0;
+    for (const char *at = strstr(text, part); at; at = strstr(at + 1, part))
+        count++;
+    return count;
+}
+
 /* As torchrun and others set them. */
 static int by_torch_names(int rank, int size, const char *store, void *user)
 {
@@ -292,6 +302,23 @@ static void test_addresses(void **state)
 }
 
 /* Calls bare with an empty folder, and empties and removes it. */
+/* A secret that others may guess is said to be one, once, by one rank. */
+static void test_guessable_secret(void **state)
+{
+    (void)state;
+    for (int given = 0; given < 2; given++) {
+        struct processes run = {
+            .size = 2, .bare = by_environment, .environment = {"SHOAL_LOG=info"}};
+        if (given)
+            run.environment[1] = "SHOAL_SECRET=a secret";
+        processes_start(&run);
+        assert_true(processes_wait(&run));
+        assert_int_equal(count_of(run.output[0], GUESSABLE), given ? 0 : 1);
+        assert_int_equal(count_of(run.output[1], GUESSABLE), 0);
+        processes_release(&run);
+    }
+}
+
 static void run_in_folder(int hosts, int (*bare)(int, int, const char *, void *))
 {
     char folder[] = "/tmp/shoal-test-XXXXXX", path[512];
@@ -342,7 +369,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_addresses),  cmocka_unit_test(test_unique_id),
         cmocka_unit_test(test_own_store),  cmocka_unit_test(test_many),
-        cmocka_unit_test(test_huge_count),
+        cmocka_unit_test(test_huge_count), cmocka_unit_test(test_guessable_secret),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

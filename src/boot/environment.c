@@ -120,6 +120,7 @@ enum shoal_status boot_identity_place(struct boot_identity *identity, const char
     } else {
         TRY(list_ports(identity, host, port));
     }
+    identity->guessable = secret == NULL;
     if (secret == NULL)
         secret = weak_secret != NULL ? weak_secret : identity->store;
     net_secret_from_text(secret, identity->secret);

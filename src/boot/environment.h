@@ -25,6 +25,7 @@ struct boot_identity {
     bool serve_here;            /* this process is to serve the store at that port */
     struct boot_store_server *server;       /* serves here already; the caller's to stop; or NULL */
     unsigned char secret[NET_SECRET_BYTES]; /* of the job */
+    bool guessable;                         /* the secret: made from what others may know */
     unsigned char job[NET_JOB_BYTES];
     char launcher[32]; /* "shoal", "torchrun", "openmpi", "hydra", "slurm", "none", … */
 };

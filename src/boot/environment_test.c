@@ -170,6 +170,10 @@ static void shoal_run_wins(void **state)
     assert_false(launched.serve_here);
     assert_memory_equal(by_hand.job, launched.job, sizeof(launched.job));
     assert_memory_equal(by_hand.secret, launched.secret, sizeof(launched.secret));
+    assert_false(by_hand.guessable);
+    unsetenv("SHOAL_SECRET");
+    base_options_reset();
+    assert_true(read_right().guessable);
     set("SHOAL_SECRET", "abd");
     struct boot_identity other = read_right();
     assert_memory_not_equal(other.job, launched.job, sizeof(launched.job));
@@ -218,6 +222,10 @@ static void torchrun_is_read(void **state)
     assert_string_equal(identity.store,
                         "localhost:29501,localhost:29502,localhost:29503,localhost:29504");
     assert_false(identity.serve_here);
+    assert_true(identity.guessable);
+    set("SHOAL_SECRET", "abc");
+    assert_false(read_right().guessable);
+    unsetenv("SHOAL_SECRET");
     set("RANK", "0");
     struct boot_identity zero = read_right();
     assert_true(zero.serve_here);
@@ -332,6 +340,7 @@ static void open_mpi_without_pmix_is_read_on_one_host(void **state)
     set("PMIX_NAMESPACE", "prterun-host-1@1");
     struct boot_identity identity = read_right();
     assert_string_equal(identity.launcher, "openmpi");
+    assert_true(identity.guessable);
     assert_int_equal(strncmp(identity.store, "127.0.0.1:", 10), 0);
     assert_true(identity.serve_here);
     set("OMPI_COMM_WORLD_SIZE", "4");

@@ -4,12 +4,14 @@
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/options.h"
 #include "base/status.h"
@@ -133,6 +135,7 @@ static void adopt_server(struct meeting *meeting)
 static void take_secret(const char *given, const char *fallback, struct boot_identity *identity)
 {
     const char *secret = given ? given : base_option_text(OPTION_SECRET);
+    identity->guessable = secret == NULL;
     net_secret_from_text(secret ? secret : fallback, identity->secret);
     net_job_from_text(fallback, identity->job);
 }
@@ -248,6 +251,16 @@ static enum shoal_status serve(struct meeting *meeting)
     return base_error(status, "%s", text);
 }
 
+/* Once, by one rank of the job. */
+static void say_if_guessable(const struct boot_identity *identity)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (identity->guessable && identity->rank == 0 && !atomic_flag_test_and_set(&said))
+        base_log(BASE_LOG_INFO,
+                 "the job's secret is made from its name and address, which other users may know: "
+                 "to keep them out set SHOAL_SECRET on all ranks");
+}
+
 static enum shoal_status open_store(struct meeting *meeting,
                                     const struct shoal_group_options *options)
 {
@@ -256,6 +269,8 @@ static enum shoal_status open_store(struct meeting *meeting,
         return share_secret(meeting, options->secret);
     }
     TRY(make_prefix(meeting));
+    if (!options->unique_id)
+        say_if_guessable(&meeting->identity);
     if (options->unique_id)
         adopt_server(meeting);
     else if (meeting->identity.serve_here && !meeting->server)
