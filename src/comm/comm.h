@@ -43,6 +43,7 @@ struct comm_world {
     int local_rank, local_size;
     int *local_ranks; /* [local_size] world ranks of this host */
     struct boot_host *host;
+    atomic_bool dead[COMM_LOCAL_MAX]; /* by local rank: its process has ended, not in good order */
     struct comm_region region;
     pthread_mutex_t region_lock;
     struct net_endpoint *shm, *tcp;

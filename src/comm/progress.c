@@ -30,6 +30,7 @@ static void local_peer_gone(struct comm_world *world, int local_rank)
     struct base_shared *regions = world->host->regions;
     if (atomic_load(&comm_region_control_of(&regions[local_rank])->left))
         return; /* in good order: the transport tells */
+    atomic_store(&world->dead[local_rank], true);
     net_shm_peer_gone(world->shm, world->local_ranks[local_rank], false);
 }
 

@@ -72,19 +72,23 @@ enum shoal_status comm_region_retire(struct comm_region *region, size_t offset, 
     return SHOAL_OK;
 }
 
-static bool still_read(const struct region_retired *retired, const struct base_shared *regions)
+static bool still_used(const struct region_retired *retired, const struct base_shared *regions,
+                       const atomic_bool *dead)
 {
-    for (int i = 0; i < retired->count; i++)
-        if (comm_region_find(&regions[retired->peers[i]], retired->context) != 0)
+    for (int i = 0; i < retired->count; i++) {
+        int peer = retired->peers[i];
+        if (!atomic_load(&dead[peer]) && comm_region_find(&regions[peer], retired->context) != 0)
             return true;
+    }
     return false;
 }
 
-void comm_region_reclaim(struct comm_region *region, const struct base_shared *regions)
+void comm_region_reclaim(struct comm_region *region, const struct base_shared *regions,
+                         const atomic_bool *dead)
 {
     for (struct region_retired **at = &region->retired; *at;) {
         struct region_retired *retired = *at;
-        if (still_read(retired, regions)) {
+        if (still_used(retired, regions, dead)) {
             at = &retired->next;
             continue;
         }
@@ -172,8 +176,8 @@ enum shoal_status comm_region_publish(struct base_shared *own, uint64_t context,
         struct region_entry *entry = &control->directory[i];
         if (atomic_load_explicit(&entry->context, memory_order_relaxed) != 0)
             continue;
-        atomic_store_explicit(&entry->offset, offset, memory_order_relaxed);
-        atomic_store_explicit(&entry->context, context, memory_order_release);
+        atomic_store(&entry->offset, offset);
+        atomic_store(&entry->context, context);
         return SHOAL_OK;
     }
     return base_error(SHOAL_ERR_LIMIT, "more than %d groups on one host at a time",
@@ -185,14 +189,19 @@ void comm_region_withdraw(struct base_shared *own, uint64_t context)
     struct region_control *control = comm_region_control_of(own);
     for (int i = 0; i < COMM_DIRECTORY_MAX; i++)
         if (atomic_load_explicit(&control->directory[i].context, memory_order_relaxed) == context)
-            atomic_store_explicit(&control->directory[i].context, 0, memory_order_release);
+            atomic_store(&control->directory[i].context, 0);
 }
 
 size_t comm_region_find(const struct base_shared *shared, uint64_t context)
 {
     struct region_control *control = comm_region_control_of(shared);
-    for (int i = 0; i < COMM_DIRECTORY_MAX; i++)
-        if (atomic_load_explicit(&control->directory[i].context, memory_order_acquire) == context)
-            return atomic_load_explicit(&control->directory[i].offset, memory_order_relaxed);
+    for (int i = 0; i < COMM_DIRECTORY_MAX; i++) {
+        struct region_entry *entry = &control->directory[i];
+        if (atomic_load(&entry->context) != context)
+            continue;
+        uint64_t offset = atomic_load(&entry->offset);
+        if (atomic_load(&entry->context) == context) /* else it is another group's by now */
+            return offset;
+    }
     return 0;
 }

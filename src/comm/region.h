@@ -57,15 +57,17 @@ enum shoal_status comm_region_alloc(struct comm_region *region, size_t bytes, si
 /* SHOAL_ERR_ARGUMENT if offset is no block in use. */
 enum shoal_status comm_region_free(struct comm_region *region, size_t offset);
 
-/* Gives a slot back that peers may still read: it is free once none of them has the context in its
- * directory, which comm_region_reclaim looks at. peers[count] are indexes into the host's regions.
- */
+/* Gives a slot back that peers may still use: it is free once none of them that lives has the
+ * context in its directory, which comm_region_reclaim looks at. Its own entry was withdrawn before,
+ * so nobody finds it who has not done so. peers[count] are indexes into the host's regions. */
 enum shoal_status comm_region_retire(struct comm_region *region, size_t offset, uint64_t context,
                                      const int *peers, int count);
-void comm_region_reclaim(struct comm_region *region, const struct base_shared *regions);
+void comm_region_reclaim(struct comm_region *region, const struct base_shared *regions,
+                         const atomic_bool *dead);
 
-/* Directory: a rank has a context in it from the time it has a slot until it reads no peer's any
- * more. */
+/* Directory: a rank has a context in it from before it looks for its peers' slots until it uses
+ * none of them any more. Entries are changed and read in one order on which all ranks agree: who
+ * has withdrawn an entry sees those that found it before in their own directories. */
 enum shoal_status comm_region_publish(struct base_shared *own, uint64_t context, size_t offset);
 void comm_region_withdraw(struct base_shared *own, uint64_t context);
 /* 0 if it is not there (yet). */

@@ -245,8 +245,10 @@ void local_direct_work(struct local_op *op)
 
 static bool somebody_works(const struct local_group *local)
 {
+    const atomic_bool *dead = local->group->world->dead;
     for (int i = 0; i < local->group->size; i++)
-        if (i != local->group->rank && local->slots[i] && atomic_load(&local->slots[i]->working))
+        if (i != local->group->rank && local->slots[i] &&
+            !atomic_load(&dead[local->local_index[i]]) && atomic_load(&local->slots[i]->working))
             return true;
     return false;
 }

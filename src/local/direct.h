@@ -29,7 +29,7 @@ bool local_direct_offered(const struct local_op *op, int rank);
 /* This rank's part of the operation; all ranks have offered. Stops early if the group fails. */
 void local_direct_work(struct local_op *op);
 /* After a failure: returns when no peer touches this rank's memory any more. A peer that stands
- * still for long (it was stopped, or died) may do so later; then the region keeps what is freed. */
+ * still for long (it was stopped) may do so later; then the region keeps what is freed. */
 void local_direct_quiesce(const struct local_op *op);
 
 #endif

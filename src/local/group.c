@@ -29,16 +29,15 @@ static void local_release(struct local_group *local)
     base_free(local);
 }
 
-/* Peers may still read the slot: it is used again only after all have left the group too. A slot
- * that not all peers had found yet stays for the life of the world. */
+/* Peers may still use the slot: it is used again only after all have left the group too, or died.
+ */
 static void local_free(struct local_group *local)
 {
     struct comm_group *group = local->group;
     struct comm_world *world = group->world;
     pthread_mutex_lock(&world->region_lock);
     comm_region_withdraw(&world->host->regions[world->local_rank], group->context);
-    if (local->attached && !comm_group_broken(group) &&
-        comm_region_retire(&world->region, local->own_offset, group->context, local->local_index,
+    if (comm_region_retire(&world->region, local->own_offset, group->context, local->local_index,
                            group->size) != SHOAL_OK)
         base_log(BASE_LOG_WARN, "group '%s': its shared memory is kept: %s", group->name,
                  base_error_text());
@@ -71,7 +70,7 @@ static enum shoal_status take_slot(struct local_group *local)
     size_t bytes =
         sizeof(struct local_slot) + LOCAL_SLOTS * (local->block_bytes + local->slice_bytes);
     pthread_mutex_lock(&world->region_lock);
-    comm_region_reclaim(&world->region, world->host->regions);
+    comm_region_reclaim(&world->region, world->host->regions, world->dead);
     enum shoal_status status = comm_region_alloc(&world->region, bytes, &local->own_offset);
     if (status == SHOAL_OK) {
         local->own = (struct local_slot *)((char *)own->address + local->own_offset);
