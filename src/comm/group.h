@@ -77,7 +77,8 @@ struct comm_group {
     struct comm_plan *plans; /* cache, most recently used first */
     int plan_count;
 
-    /* Same-host path; NULL if hosts differ or it is off. Written last: the progress thread looks. */
+    /* Same-host path; NULL if hosts differ or it is off. Written last: the progress thread looks.
+     */
     struct local_group *_Atomic local;
     void (*local_free)(struct local_group *local);
     void (*local_fail)(struct local_group *local); /* tells peers in shared memory */
