@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "support/skip.h"
 #include "virtual_hosts.c"
 #include "virtual_hosts_process.c"
 
@@ -29,10 +30,8 @@ static char *own_path;
 static struct vhosts *make_hosts(int count, uint64_t rate_bits_per_s)
 {
     struct vhosts *vhosts;
-    if (geteuid() != 0) {
-        print_message("needs root\n");
-        skip();
-    }
+    if (geteuid() != 0)
+        skip_because("virtual hosts need root");
     enum shoal_status status = vhosts_create(count, rate_bits_per_s, &vhosts);
     if (status != SHOAL_OK)
         fail_msg("%s", base_error_text());
@@ -104,7 +103,7 @@ static void test_missing_tools(void **state)
     struct vhosts *vhosts = NULL;
     (void)state;
     if (geteuid() != 0)
-        skip();
+        skip_because("virtual hosts need root");
     char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
     assert_int_equal(vhosts_create(1, 0, &vhosts), SHOAL_ERR_SYSTEM);
@@ -313,7 +312,7 @@ static void test_killed_owner_leaves_nothing(void **state)
     int ends[2];
     (void)state;
     if (geteuid() != 0)
-        skip();
+        skip_because("virtual hosts need root");
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     pid_t owner = fork();
     assert_true(owner >= 0);
@@ -355,7 +354,7 @@ static void test_failing_allocations(void **state)
 {
     (void)state;
     if (geteuid() != 0)
-        skip();
+        skip_because("virtual hosts need root");
     for (uint64_t nth = 1; nth < 50; nth++) {
         struct vhosts *vhosts = NULL;
         size_t blocks = base_memory_blocks();

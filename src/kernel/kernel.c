@@ -20,6 +20,8 @@
 #include <cpuid.h>
 #endif
 
+#define LINE_BYTES 64 /* of the caches */
+
 static bool always(void)
 {
     return true;
@@ -178,6 +180,18 @@ void kernel_copy(void *out, const void *in, size_t bytes, bool stream)
         kernel_vector_copy_streamed(loops, out, in, bytes);
     } else {
         memcpy(out, in, bytes);
+    }
+}
+
+void kernel_own(const void *memory, size_t bytes)
+{
+    const char *line = memory;
+    for (size_t at = 0; at < bytes; at += LINE_BYTES) {
+#if defined(__x86_64__)
+        __asm__ volatile("prefetchw %0" : : "m"(line[at])); /* nothing where it is not known */
+#else
+        __builtin_prefetch(line + at, 1);
+#endif
     }
 }
 

@@ -74,6 +74,10 @@ void kernel_divide(enum shoal_dtype dtype, void *out, const void *in, uint32_t d
 /* As memcpy, but out may equal in; stream as in kernel_reduce. */
 void kernel_copy(void *out, const void *in, size_t bytes, bool stream);
 
+/* Brings memory that this core will write into its cache for that, at once from where another core
+ * has changed it. */
+void kernel_own(const void *memory, size_t bytes);
+
 /* Between f32 and a 16-bit float (SHOAL_F16 or SHOAL_BF16): nearest even, overflow to infinity, NaN
  * stays NaN (quiet). Not in place. */
 void kernel_to_f32(enum shoal_dtype from, float *out, const void *in, size_t count);

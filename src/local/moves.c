@@ -11,7 +11,8 @@
 #include "local/layout.h"
 
 #define SIZE_MAX_RANKS COMM_LOCAL_MAX
-#define PIECE_BYTES    ((size_t)16 << 10) /* of a slice: its inputs and output fit the L1 cache */
+#define PIECE_BYTES    ((size_t)16 << 10) /* summed at once: inputs and output fit the nearest cache \
+                                           */
 
 /* ---- layout
  * ------------------------------------------------------------------------------------------------
@@ -55,7 +56,7 @@ void local_op_lay_out(struct local_op *op)
     uint64_t n = op->call.kind == COLL_BARRIER ? 0 : largest_part(op);
     size_t bytes = n * op->elem_bytes;
     op->bytes = bytes;
-    op->reduces = op->streams = false;
+    op->reduces = op->streams = op->in_peer = false;
     if (bytes <= LOCAL_INLINE_BYTES && !put_per_rank(op)) { /* no division on the shortest way */
         op->mode = LOCAL_INLINE;
         op->block_elems = LOCAL_INLINE_BYTES;
@@ -73,6 +74,8 @@ void local_op_lay_out(struct local_op *op)
         if (sums(op) && bytes > local->symmetric_bytes) {
             op->mode = LOCAL_SLICED;
             op->reduces = true;
+            op->in_peer =
+                local->group->size == 2 && op->call.kind == COLL_ALLREDUCE && !op->call.has_factor;
         }
     }
     op->block_count = n == 0 ? 1 : (n + op->block_elems - 1) / op->block_elems;
@@ -200,7 +203,18 @@ static void sum_all(const struct local_op *op, uint64_t block, size_t at, const 
     kernel_reduce(&how, out, inputs, size, count);
 }
 
-/* In pieces that are copied to out while they are in the nearest cache. */
+/* Where the slice of a rank in a block lies once it is summed. Two ranks sum in each other's stage:
+ * its lines then go to and fro between two caches with data in them each way, while lines that the
+ * one only reads and the other writes again would have to be called back in between. */
+static unsigned char *summed(const struct local_op *op, int rank, uint64_t b,
+                             struct local_run slice)
+{
+    const struct local_group *local = op->local;
+    if (op->in_peer)
+        return local_stage(local, 1 - rank, op->first_block + b) + slice.offset * op->elem_bytes;
+    return local_result(local, rank, op->first_block + b);
+}
+
 static void reduce_slice(struct local_op *op, uint64_t b)
 {
     const struct local_group *local = op->local;
@@ -208,19 +222,22 @@ static void reduce_slice(struct local_op *op, uint64_t b)
     bool keeps = op->call.kind == COLL_ALLREDUCE || rank == op->call.root;
     struct local_run run = local_run_of(op, b, op->call.count);
     struct local_run slice = local_slice_of(op, run.count, rank);
-    unsigned char *result = local_result(local, rank, op->first_block + b);
+    if (slice.count == 0)
+        return;
+    size_t place = (run.offset + slice.offset) * op->elem_bytes;
+    unsigned char *sum = summed(op, rank, b, slice);
     uint64_t piece = PIECE_BYTES / op->elem_bytes;
     for (uint64_t i = 0; i < slice.count; i += piece) {
         uint64_t count = local_min(piece, slice.count - i);
-        size_t at = (slice.offset + i) * op->elem_bytes;
-        size_t place = (run.offset + slice.offset + i) * op->elem_bytes;
-        unsigned char *to = result + i * op->elem_bytes;
-        sum_all(op, op->first_block + b, at, (const unsigned char *)op->call.in + place, to, count,
-                false);
-        if (keeps)
-            kernel_copy((unsigned char *)op->call.out + place, to, count * op->elem_bytes,
-                        op->streams);
+        size_t at = i * op->elem_bytes;
+        if (op->in_peer)
+            kernel_own(sum + at, count * op->elem_bytes);
+        sum_all(op, op->first_block + b, slice.offset * op->elem_bytes + at,
+                (const unsigned char *)op->call.in + place + at, sum + at, count, false);
     }
+    if (keeps)
+        kernel_copy((unsigned char *)op->call.out + place, sum, slice.count * op->elem_bytes,
+                    op->streams);
 }
 
 static void reduce_part(struct local_op *op, uint64_t b)
@@ -269,9 +286,11 @@ static void take_slices(struct local_op *op, uint64_t b)
         struct local_run slice = local_slice_of(op, run.count, i);
         if (i == local->group->rank || slice.count == 0)
             continue;
+        unsigned char *sum = summed(op, i, b, slice);
+        if (op->in_peer)
+            kernel_own(sum, slice.count * op->elem_bytes);
         kernel_copy((unsigned char *)op->call.out + (run.offset + slice.offset) * op->elem_bytes,
-                    local_result(local, i, op->first_block + b), slice.count * op->elem_bytes,
-                    op->streams);
+                    sum, slice.count * op->elem_bytes, op->streams);
     }
 }
 

@@ -105,6 +105,7 @@ struct local_op {
     enum local_mode mode;
     bool reduces;   /* has the middle move */
     bool streams;   /* its output goes around the cache */
+    bool in_peer;   /* two ranks: each sums its slice in the other's stage */
     bool offerable; /* stamps of the first block hold answers */
     bool offers;    /* this rank's buffers can be used where they lie */
     enum local_way way;
