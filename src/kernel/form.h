@@ -73,7 +73,9 @@ struct kernel_pass {
     int input_count;
     uint32_t divisor;  /* float lanes: divide at the end; 0 or 1: no */
     size_t begin, end; /* whole lanes */
-    bool stream;       /* out is none of the inputs; at least a few vectors long */
+    bool stream;       /* around the cache, if also: of that alone; none of the inputs */
+    char *also;        /* NULL: none */
+    bool owns;         /* out's lines are fetched for writing */
 };
 
 struct kernel_loops {
@@ -94,6 +96,20 @@ void kernel_vector_divide(const struct kernel_loops *loops, enum shoal_dtype dty
 /* With stores around the cache; out != in. */
 void kernel_vector_copy_streamed(const struct kernel_loops *loops, void *out, const void *in,
                                  size_t bytes);
+
+/* ---- lines ---- */
+
+#define KERNEL_LINE_BYTES 64 /* of the caches */
+
+/* Fetches a line for writing; touches nothing, also where there is no memory. */
+static inline void kernel_own_line(const void *at)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)at)); /* nothing where it is unknown */
+#else
+    __builtin_prefetch(at, 1);
+#endif
+}
 
 /* ---- all forms ---- */
 

@@ -30,7 +30,7 @@ static const size_t small_counts[] = {0, 1, 7, 8, 15, 16, 31, 64, 65, 130, 517};
 
 #define AREA_BYTES ((size_t)64 << 10)
 
-static unsigned char *areas[MAX_INPUTS + 2];
+static unsigned char *areas[MAX_INPUTS + 3];
 
 static int make_areas(void **state)
 {
@@ -144,7 +144,10 @@ struct reduce_case {
     size_t count;
     int shift;    /* of the areas: see place; out is one byte further */
     int in_place; /* index of the input that is the output, or -1 */
+    int also;     /* index of the input that is the second output; AREA: none is; NONE: there is no
+                   * second output */
 };
+enum { NONE = -2, AREA = -1 };
 
 static void check_reduce(const struct reduce_case *c)
 {
@@ -160,9 +163,20 @@ static void check_reduce(const struct reduce_case *c)
     if (c->in_place >= 0) {
         out = place(c->in_place, bytes, c->shift);
     }
+    unsigned char *also = NULL;
+    if (c->also != NONE) {
+        also = place(c->also == AREA ? MAX_INPUTS + 2 : c->also, bytes,
+                     c->also == AREA && c->shift >= 0 ? c->shift + 2 : c->shift);
+    }
     kernel_reference_reduce(&c->how, expected, inputs, c->input_count, c->count);
-    kernel_reduce(&c->how, out, inputs, c->input_count, c->count);
+    struct kernel_reduce how = c->how;
+    how.also = also;
+    how.owns = c->in_place >= 0;
+    kernel_reduce(&how, out, inputs, c->input_count, c->count);
     expect_same(kernel_op_name(c->how.op), c->how.dtype, out, expected, c->count);
+    if (also != NULL) {
+        expect_same("second output", c->how.dtype, also, expected, c->count);
+    }
 }
 
 /* Calls check on every (dtype, op) that has a meaning, in every form that this processor has. */
@@ -198,6 +212,7 @@ static void check_counts(struct kernel_reduce how)
                 c.count = small_counts[i];
                 c.shift = shifts[s];
                 c.how.stream = (n + i + s) % 2 != 0;
+                c.also = (n + i + s) % 4 < 2 ? NONE : AREA;
                 check_reduce(&c);
             }
         }
@@ -216,6 +231,9 @@ static void check_in_place(struct kernel_reduce how)
     for (c.input_count = 1; c.input_count <= 9; c.input_count++) {
         for (c.in_place = 0; c.in_place < c.input_count; c.in_place++) {
             c.how.stream = !c.how.stream;
+            c.also = NONE;
+            check_reduce(&c);
+            c.also = (c.in_place + 1) % c.input_count;
             check_reduce(&c);
         }
     }
@@ -235,8 +253,10 @@ static void check_long(struct kernel_reduce how)
     for (c.shift = -1; c.shift <= 64; c.shift += 4) {
         c.count = (AREA_BYTES / 8 - 100) / kernel_dtype_bytes(how.dtype) + (size_t)(c.shift + 1);
         c.how.stream = true;
+        c.also = c.shift % 8 == 3 ? AREA : NONE;
         check_reduce(&c);
     }
+    c.also = AREA;
     c.shift = 1;
     c.count = AREA_BYTES / kernel_dtype_bytes(how.dtype) - 61;
     c.how.stream = false;

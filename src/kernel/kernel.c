@@ -20,8 +20,6 @@
 #include <cpuid.h>
 #endif
 
-#define LINE_BYTES 64 /* of the caches */
-
 static bool always(void)
 {
     return true;
@@ -113,6 +111,14 @@ bool kernel_force_isa(const char *name)
     return form != NULL;
 }
 
+/* For loops that have one output. */
+static void copy_also(const struct kernel_reduce *how, const void *out, size_t bytes)
+{
+    if (how->also != NULL) {
+        kernel_copy(how->also, out, bytes, how->stream);
+    }
+}
+
 void kernel_reduce(const struct kernel_reduce *how, void *out, const void *const *inputs,
                    int input_count, size_t count)
 {
@@ -120,18 +126,22 @@ void kernel_reduce(const struct kernel_reduce *how, void *out, const void *const
     if (count == 0) {
         return;
     }
+    size_t bytes = count * kernel_dtype_bytes(how->dtype);
     if (how->wide_out || how->wide_inputs != NULL) {
+        BASE_ASSERT(how->also == NULL);
         kernel_wide_reduce(how, out, inputs, input_count, count);
         return;
     }
     if (input_count == 1 && !(how->op == SHOAL_AVG && how->divisor > 1)) {
-        kernel_copy(out, inputs[0], count * kernel_dtype_bytes(how->dtype), how->stream);
+        kernel_copy(out, inputs[0], bytes, how->stream && how->also == NULL);
+        copy_also(how, out, bytes);
         return;
     }
     const struct kernel_loops *loops = form_now()->loops;
     unsigned mode = rounding_enter();
     if (loops == NULL) {
         kernel_reference_reduce(how, out, inputs, input_count, count);
+        copy_also(how, out, bytes);
     } else {
         kernel_vector_reduce(loops, how, out, inputs, input_count, count);
     }
@@ -185,13 +195,8 @@ void kernel_copy(void *out, const void *in, size_t bytes, bool stream)
 
 void kernel_own(const void *memory, size_t bytes)
 {
-    const char *line = memory;
-    for (size_t at = 0; at < bytes; at += LINE_BYTES) {
-#if defined(__x86_64__)
-        __asm__ volatile("prefetchw %0" : : "m"(line[at])); /* nothing where it is not known */
-#else
-        __builtin_prefetch(line + at, 1);
-#endif
+    for (size_t at = 0; at < bytes; at += KERNEL_LINE_BYTES) {
+        kernel_own_line((const char *)memory + at);
     }
 }
 

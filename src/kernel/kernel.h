@@ -45,6 +45,12 @@ struct kernel_reduce {
      * helps (not below 4 KiB, and not in place). They are ordered before later stores of this
      * thread. */
     bool stream;
+    /* A second output, the same; NULL: none. It may be equal to an input too. `stream` is then
+     * about its stores alone, and nothing is wide. */
+    void *also;
+    /* The output is one of the inputs, and another core has changed it: its lines are fetched for
+     * writing at once, some way ahead. */
+    bool owns;
     /* 16-bit floats: arrays that hold f32 instead, which are partial sums. Such an output is not
      * rounded. */
     bool wide_out;

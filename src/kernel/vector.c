@@ -7,6 +7,8 @@
  * floats is SUM with a division at the end. AVG of integers has no vector division: the sum is made
  * block by block and each block divided by the reference while it is in the nearest cache.
  */
+#include <string.h>
+
 #include "base/status.h"
 #include "kernel/form.h"
 
@@ -72,7 +74,9 @@ static void divide_in_blocks(void (*sum)(const struct kernel_pass *), struct ker
                              const struct kernel_reduce *how)
 {
     size_t end = pass->end;
+    char *also = pass->also;
     pass->stream = false; /* each block is read again at once */
+    pass->also = NULL;
     while (pass->begin < end) {
         size_t left = end - pass->begin;
         size_t block_bytes = left < AVG_BLOCK_BYTES ? left : AVG_BLOCK_BYTES;
@@ -81,6 +85,9 @@ static void divide_in_blocks(void (*sum)(const struct kernel_pass *), struct ker
         char *block = pass->out + pass->begin;
         kernel_reference_divide(how->dtype, block, block, how->divisor,
                                 block_bytes / kernel_dtype_bytes(how->dtype));
+        if (also) {
+            memcpy(also + pass->begin, block, block_bytes);
+        }
         pass->begin = pass->end;
     }
 }
@@ -89,8 +96,12 @@ void kernel_vector_reduce(const struct kernel_loops *loops, const struct kernel_
                           void *out, const void *const *inputs, int input_count, size_t count)
 {
     const struct lowering *lowering = &lowerings[how->dtype];
+    size_t bytes = count * kernel_dtype_bytes(how->dtype);
     if (lowering->is_complex && how->op == SHOAL_PROD) {
         kernel_reference_reduce(how, out, inputs, input_count, count);
+        if (how->also) {
+            kernel_copy(how->also, out, bytes, how->stream);
+        }
         return;
     }
     bool ordered = how->op == SHOAL_MIN || how->op == SHOAL_MAX;
@@ -100,14 +111,16 @@ void kernel_vector_reduce(const struct kernel_loops *loops, const struct kernel_
     void (*loop)(const struct kernel_pass *) = loops->reduce[lane][combine];
     BASE_ASSERT(loop != NULL);
     bool divides = how->op == SHOAL_AVG && how->divisor > 1;
-    size_t bytes = count * kernel_dtype_bytes(how->dtype);
+    const void *streamed = how->also ? how->also : out;
     struct kernel_pass pass = {
         .out = out,
         .inputs = (const char *const *)inputs,
         .input_count = input_count,
         .divisor = divides && lowering->divides ? how->divisor : 0,
         .end = bytes,
-        .stream = how->stream && streaming_pays(out, inputs, input_count, bytes),
+        .stream = how->stream && streaming_pays(streamed, inputs, input_count, bytes),
+        .also = how->also,
+        .owns = how->owns,
     };
     if (divides && !lowering->divides) {
         divide_in_blocks(loop, &pass, how);

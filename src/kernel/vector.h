@@ -72,6 +72,16 @@ INLINE vhalf narrow_bf16(vf32 value)
     return narrow_u16(round_bf16(value) >> 16);
 }
 
+/* Far enough ahead that a line has come from another core's cache when its turn comes. */
+#define OWN_AHEAD_BYTES 2048
+
+INLINE void own_lines(const char *at, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += KERNEL_LINE_BYTES) {
+        kernel_own_line(at + i + OWN_AHEAD_BYTES);
+    }
+}
+
 #define LANE      f64
 #define LANE_BITS 64
 #define LANE_FLOAT

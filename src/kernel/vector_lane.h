@@ -165,6 +165,9 @@ INLINE void NAME(step_four)(const struct kernel_pass *pass, size_t at, NAME(comb
 {
     const char *in = pass->inputs[0] + at;
     ACC a, b, c, d;
+    if (pass->owns) {
+        own_lines(pass->out + at, 4 * SPAN);
+    }
     NAME(load_two)(in, &a, &b);
     NAME(load_two)(in + 2 * SPAN, &c, &d);
     for (int k = 1; k < pass->input_count; k++) {
@@ -178,8 +181,13 @@ INLINE void NAME(step_four)(const struct kernel_pass *pass, size_t at, NAME(comb
     a = NAME(finish)(a, pass->divisor), b = NAME(finish)(b, pass->divisor);
     c = NAME(finish)(c, pass->divisor), d = NAME(finish)(d, pass->divisor);
     char *out = pass->out + at;
-    NAME(store_two)(out, a, b, stream);
-    NAME(store_two)(out + 2 * SPAN, c, d, stream);
+    NAME(store_two)(out, a, b, stream && !pass->also);
+    NAME(store_two)(out + 2 * SPAN, c, d, stream && !pass->also);
+    if (pass->also) {
+        out = pass->also + at;
+        NAME(store_two)(out, a, b, stream);
+        NAME(store_two)(out + 2 * SPAN, c, d, stream);
+    }
 }
 
 INLINE void NAME(step_one)(const struct kernel_pass *pass, size_t at, NAME(combine) * combine)
@@ -188,7 +196,11 @@ INLINE void NAME(step_one)(const struct kernel_pass *pass, size_t at, NAME(combi
     for (int k = 1; k < pass->input_count; k++) {
         a = combine(a, NAME(load)(pass->inputs[k] + at));
     }
-    MEMORY(store)(pass->out + at, NARROW(NAME(finish)(a, pass->divisor)));
+    a = NAME(finish)(a, pass->divisor);
+    MEMORY(store)(pass->out + at, NARROW(a));
+    if (pass->also) {
+        MEMORY(store)(pass->also + at, NARROW(a));
+    }
 }
 
 /* `bytes` less than SPAN. */
@@ -199,7 +211,11 @@ INLINE void NAME(step_part)(const struct kernel_pass *pass, size_t at, size_t by
     for (int k = 1; k < pass->input_count; k++) {
         a = combine(a, WIDEN(MEMORY(load_part)(pass->inputs[k] + at, bytes)));
     }
-    MEMORY(store_part)(pass->out + at, NARROW(NAME(finish)(a, pass->divisor)), bytes);
+    a = NAME(finish)(a, pass->divisor);
+    MEMORY(store_part)(pass->out + at, NARROW(a), bytes);
+    if (pass->also) {
+        MEMORY(store_part)(pass->also + at, NARROW(a), bytes);
+    }
 }
 
 typedef void NAME(part)(const struct kernel_pass *pass, size_t at, size_t bytes);
@@ -209,7 +225,8 @@ typedef void NAME(part)(const struct kernel_pass *pass, size_t at, size_t bytes)
 INLINE bool NAME(begin_stream)(const struct kernel_pass *pass, size_t *at, NAME(combine) * combine,
                                NAME(part) * part)
 {
-    size_t head_bytes = -(uintptr_t)(pass->out + *at) % VECTOR_BYTES;
+    const char *streamed = pass->also ? pass->also : pass->out;
+    size_t head_bytes = -(uintptr_t)(streamed + *at) % VECTOR_BYTES;
     if (!pass->stream || head_bytes % ELEMENT_BYTES != 0) {
         return false;
     }

@@ -11,8 +11,6 @@
 #include "local/layout.h"
 
 #define SIZE_MAX_RANKS COMM_LOCAL_MAX
-#define PIECE_BYTES    ((size_t)16 << 10) /* summed at once: inputs and output fit the nearest cache \
-                                           */
 
 /* ---- layout
  * ------------------------------------------------------------------------------------------------
@@ -182,9 +180,9 @@ void local_put(struct local_op *op, uint64_t b)
  */
 
 /* out = sum over all ranks, rank r's data at `at` bytes in its stage (or stamp); the own from
- * own_in, unless it was scaled into the stage. */
-static void sum_all(const struct local_op *op, uint64_t block, size_t at, const void *own_in,
-                    void *out, uint64_t count, bool stream)
+ * own_in, unless it was scaled into the stage. `how` has all but dtype, op and divisor. */
+static void sum_all(const struct local_op *op, struct kernel_reduce *how, uint64_t block, size_t at,
+                    const void *own_in, void *out, uint64_t count)
 {
     const struct local_group *local = op->local;
     const void *inputs[SIZE_MAX_RANKS];
@@ -197,10 +195,11 @@ static void sum_all(const struct local_op *op, uint64_t block, size_t at, const 
         else
             inputs[i] = local_stage(local, i, block) + at;
     }
-    struct kernel_reduce how = {.dtype = op->call.dtype, .op = op->call.op, .stream = stream};
+    how->dtype = op->call.dtype;
+    how->op = op->call.op;
     if (op->call.op == SHOAL_AVG)
-        how.divisor = (uint32_t)size;
-    kernel_reduce(&how, out, inputs, size, count);
+        how->divisor = (uint32_t)size;
+    kernel_reduce(how, out, inputs, size, count);
 }
 
 /* Where the slice of a rank in a block lies once it is summed. Two ranks sum in each other's stage:
@@ -225,19 +224,13 @@ static void reduce_slice(struct local_op *op, uint64_t b)
     if (slice.count == 0)
         return;
     size_t place = (run.offset + slice.offset) * op->elem_bytes;
-    unsigned char *sum = summed(op, rank, b, slice);
-    uint64_t piece = PIECE_BYTES / op->elem_bytes;
-    for (uint64_t i = 0; i < slice.count; i += piece) {
-        uint64_t count = local_min(piece, slice.count - i);
-        size_t at = i * op->elem_bytes;
-        if (op->in_peer)
-            kernel_own(sum + at, count * op->elem_bytes);
-        sum_all(op, op->first_block + b, slice.offset * op->elem_bytes + at,
-                (const unsigned char *)op->call.in + place + at, sum + at, count, false);
+    struct kernel_reduce how = {.owns = op->in_peer};
+    if (keeps) {
+        how.also = (unsigned char *)op->call.out + place;
+        how.stream = op->streams;
     }
-    if (keeps)
-        kernel_copy((unsigned char *)op->call.out + place, sum, slice.count * op->elem_bytes,
-                    op->streams);
+    sum_all(op, &how, op->first_block + b, slice.offset * op->elem_bytes,
+            (const unsigned char *)op->call.in + place, summed(op, rank, b, slice), slice.count);
 }
 
 static void reduce_part(struct local_op *op, uint64_t b)
@@ -249,8 +242,9 @@ static void reduce_part(struct local_op *op, uint64_t b)
         return;
     const unsigned char *own_in = (const unsigned char *)op->call.in +
                                   (local_part_offset(op, rank) + run.offset) * op->elem_bytes;
-    sum_all(op, op->first_block + b, (size_t)rank * local->slice_bytes, own_in,
-            (unsigned char *)op->call.out + run.offset * op->elem_bytes, run.count, op->streams);
+    struct kernel_reduce how = {.stream = op->streams};
+    sum_all(op, &how, op->first_block + b, (size_t)rank * local->slice_bytes, own_in,
+            (unsigned char *)op->call.out + run.offset * op->elem_bytes, run.count);
 }
 
 void local_reduce(struct local_op *op, uint64_t b)
@@ -296,11 +290,12 @@ static void take_slices(struct local_op *op, uint64_t b)
 
 static void take_sum(struct local_op *op, uint64_t b)
 {
+    struct kernel_reduce how = {0};
     struct local_run run = local_run_of(op, b, op->call.count);
     size_t place = run.offset * op->elem_bytes;
     if (run.count > 0)
-        sum_all(op, op->first_block + b, 0, (const unsigned char *)op->call.in + place,
-                (unsigned char *)op->call.out + place, run.count, false);
+        sum_all(op, &how, op->first_block + b, 0, (const unsigned char *)op->call.in + place,
+                (unsigned char *)op->call.out + place, run.count);
 }
 
 static const unsigned char *contribution(const struct local_op *op, int rank, uint64_t block)
