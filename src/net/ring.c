@@ -59,27 +59,24 @@ static bool has_space(const struct net_ring_writer *writer, uint64_t bytes)
     return writer->data_bytes - (writer->written - writer->read_seen) >= bytes;
 }
 
-bool net_ring_can_put(struct net_ring_writer *writer, const struct net_frame *frame)
-{
-    writer->read_seen = atomic_load(&writer->ring->read);
-    return has_space(writer, next_piece_bytes(writer, frame));
-}
-
-/* Looks again, then announces that it waits and looks once more: the reader either sees `blocked`,
- * or has already published what this last look sees. */
+/* Looks; announces that it waits and looks once more: the reader either sees `blocked`, or has
+ * already published what this last look sees. */
 static bool wait_for_space(struct net_ring_writer *writer, uint64_t bytes)
 {
     struct net_ring *ring = writer->ring;
 
-    writer->read_seen = atomic_load_explicit(&ring->read, memory_order_acquire);
-    if (has_space(writer, bytes))
-        return true;
-    if (!writer->blocked) {
+    writer->read_seen = atomic_load(&ring->read);
+    if (!has_space(writer, bytes) && !writer->blocked) {
         writer->blocked = true;
         atomic_store(&ring->blocked, 1);
         writer->read_seen = atomic_load(&ring->read);
     }
     return has_space(writer, bytes);
+}
+
+bool net_ring_can_put(struct net_ring_writer *writer, const struct net_frame *frame)
+{
+    return wait_for_space(writer, next_piece_bytes(writer, frame));
 }
 
 static void put_bytes(struct net_ring_writer *writer, const void *from, uint64_t bytes)

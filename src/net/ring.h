@@ -64,8 +64,8 @@ enum net_ring_put {
 /* Puts one piece of the frame, moves frame->done_bytes, and publishes. Ring the reader's bell after
  * ALL and PIECE. */
 enum net_ring_put net_ring_put(struct net_ring_writer *writer, struct net_frame *frame);
-/* Whether the next piece of the frame would find space. Sequentially consistent: for use after
- * having announced sleep. */
+/* Whether the next piece of the frame would find space; if not, `blocked` is set. Sequentially
+ * consistent: for use after having announced sleep. */
 bool net_ring_can_put(struct net_ring_writer *writer, const struct net_frame *frame);
 /* The last thing a writer does. */
 void net_ring_end(struct net_ring_writer *writer, enum net_ring_ended how);

@@ -97,6 +97,26 @@ static void every_size(void **state)
     close_pair(&pair);
 }
 
+/* Who stops when the ring is just full has not been refused; before it sleeps it must be known as
+ * one that waits. */
+static void full_at_the_last_piece(void **state)
+{
+    struct pair pair;
+    struct net_frame frame = {.header.payload_bytes = 0};
+    struct net_header header;
+
+    (void)state;
+    open_pair(&pair);
+    for (int i = 0; i < DATA_BYTES / NET_HEADER_BYTES; i++, frame.done_bytes = 0)
+        assert_int_equal(net_ring_put(&pair.writer, &frame), NET_RING_PUT_ALL);
+    assert_false(net_ring_can_put(&pair.writer, &frame));
+    assert_int_equal(net_ring_available(&pair.reader), DATA_BYTES);
+    net_ring_take_header(&pair.reader, &header);
+    assert_true(net_ring_publish_read(&pair.reader));
+    assert_int_equal(net_ring_put(&pair.writer, &frame), NET_RING_PUT_ALL);
+    close_pair(&pair);
+}
+
 static void full_and_free_again(void **state)
 {
     struct pair pair;
@@ -196,11 +216,9 @@ static void half_sent_is_copied(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_size),
-        cmocka_unit_test(full_and_free_again),
-        cmocka_unit_test(end_comes_last),
-        cmocka_unit_test(valid_sizes),
-        cmocka_unit_test(queue_order_and_withdrawal),
+        cmocka_unit_test(every_size),          cmocka_unit_test(full_at_the_last_piece),
+        cmocka_unit_test(full_and_free_again), cmocka_unit_test(end_comes_last),
+        cmocka_unit_test(valid_sizes),         cmocka_unit_test(queue_order_and_withdrawal),
         cmocka_unit_test(half_sent_is_copied),
     };
 
