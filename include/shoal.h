@@ -227,6 +227,32 @@ SHOAL_API int shoal_group_host_count(shoal_group_t group);
 /* Timeout of operations started from now on, in ms, 1 or more. */
 SHOAL_API enum shoal_status shoal_group_set_timeout(shoal_group_t group, int64_t timeout_ms);
 
+/* What this rank has done in a group since it was made. An operation's bytes are those of the
+ * larger of this rank's two buffers: an allreduce of n elements counts n, an allgather p*n. */
+struct shoal_counters {
+    size_t struct_bytes; /* sizeof(struct shoal_counters); returned: how much of it was filled */
+    uint64_t operations; /* collectives, sends and receives begun; a split makes one allgather */
+    uint64_t requests; /* of these, non-blocking ones, and blocking ones that had to wait behind */
+    uint64_t bytes;    /* of all: the five ways below, and copies in a group of one */
+    /* Between ranks of one host through shared memory (docs/local.md): */
+    uint64_t inline_bytes;    /* in the cache line that says that they are there */
+    uint64_t symmetric_bytes; /* staged whole, and summed by every rank that needs the sum */
+    uint64_t staged_bytes;    /* staged block by block */
+    uint64_t direct_bytes;    /* in memory from shoal_alloc, read and written where it lies */
+    uint64_t engine_bytes;    /* sent as messages: all other operations */
+    uint64_t streamed_bytes;  /* of staged and direct: outputs were stored around the caches */
+    /* Payloads of messages to and from other ranks; of these, to and from other hosts: */
+    uint64_t sent_bytes, received_bytes;
+    uint64_t network_sent_bytes, network_received_bytes;
+    uint64_t sleeps; /* how often a call went to sleep to wait for other ranks */
+};
+#define SHOAL_COUNTERS_INIT                                                     \
+    {                                                                           \
+        sizeof(struct shoal_counters), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+    }
+/* Any thread, at any time; does not block. Operations that run meanwhile may be counted in part. */
+SHOAL_API enum shoal_status shoal_group_counters(shoal_group_t group, struct shoal_counters *out);
+
 /* ---- requests
  * --------------------------------------------------------------------------------------- Every
  * operation has a last argument `request`. NULL: the call blocks until the operation is done.

@@ -326,6 +326,29 @@ enum shoal_status shoal_group_set_timeout(shoal_group_t group, int64_t timeout_m
     return api_end(group, status);
 }
 
+/* What the caller's header does not know yet is left out; what this library does not know yet is
+ * left alone. */
+enum shoal_status shoal_group_counters(shoal_group_t group, struct shoal_counters *out)
+{
+    struct shoal_counters counted;
+    size_t smallest = offsetof(struct shoal_counters, operations) + sizeof(uint64_t);
+    enum shoal_status status = api_check_group(group);
+    if (status == SHOAL_OK && !out)
+        status = base_error(SHOAL_ERR_ARGUMENT, "out is NULL");
+    if (status == SHOAL_OK && out->struct_bytes < smallest)
+        status = base_error(SHOAL_ERR_ARGUMENT,
+                            "out->struct_bytes is %zu, at least %zu expected: start from "
+                            "SHOAL_COUNTERS_INIT",
+                            out->struct_bytes, smallest);
+    if (status != SHOAL_OK)
+        return api_end(group, status);
+    comm_counters_read(&api_group(group)->counters, &counted);
+    if (out->struct_bytes < sizeof(counted))
+        counted.struct_bytes = out->struct_bytes;
+    memcpy(out, &counted, counted.struct_bytes);
+    return api_end(group, SHOAL_OK);
+}
+
 /* ---- memory
  * ----------------------------------------------------------------------------------------------------------------
  */

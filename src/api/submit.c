@@ -13,9 +13,9 @@
 /* ---- groups of one
  * -------------------------------------------------------------------------------------------- */
 
-static enum shoal_status alone(const struct comm_group *group, const struct comm_call *call)
+static enum shoal_status alone(struct comm_group *group, const struct comm_call *call)
 {
-    (void)group;
+    comm_count(&group->counters.bytes[COMM_WAY_COPIED], comm_call_bytes(call, 0, 1));
     uint64_t count = call->counts ? call->counts[0] : call->count;
     if (call->kind == COLL_BARRIER || count == 0)
         return SHOAL_OK;

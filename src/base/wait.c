@@ -158,6 +158,13 @@ static bool wait_awake(const struct base_wait_policy *policy, bool (*ready)(void
     return false;
 }
 
+static _Thread_local uint64_t sleeps;
+
+uint64_t base_wait_sleeps(void)
+{
+    return sleeps;
+}
+
 /* One announced look, and a sleep if it finds nothing; true if ready. */
 static bool wait_asleep(struct base_bell *bell, bool (*ready)(void *user), void *user,
                         int64_t deadline_ns)
@@ -165,8 +172,10 @@ static bool wait_asleep(struct base_bell *bell, bool (*ready)(void *user), void 
     unsigned number = atomic_load(&bell->number);
     announce_and_fence(bell);
     bool done = ready(user);
-    if (!done)
+    if (!done) {
+        sleeps++;
         futex_wait(&bell->number, number, deadline_ns);
+    }
     atomic_fetch_sub(&bell->sleepers, 1);
     return done;
 }

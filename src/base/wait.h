@@ -48,6 +48,9 @@ bool base_wait(struct base_bell *bell, const struct base_wait_policy *policy,
  * away for long, now or a short while ago): then sleep instead. */
 bool base_yield(void);
 
+/* How often this thread has slept in base_wait so far. */
+uint64_t base_wait_sleeps(void);
+
 /* The core that this thread is on. */
 int base_core(void);
 /* Moves this thread to another core of its affinity mask, if it has one; the mask stays what it

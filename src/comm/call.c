@@ -131,3 +131,10 @@ uint64_t comm_call_out_count(const struct comm_call *call, int rank, int size)
     default: return 0;
     }
 }
+
+uint64_t comm_call_bytes(const struct comm_call *call, int rank, int size)
+{
+    uint64_t in = comm_call_in_count(call, rank, size);
+    uint64_t out = comm_call_out_count(call, rank, size);
+    return (in > out ? in : out) * kernel_dtype_bytes(call->dtype);
+}

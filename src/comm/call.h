@@ -55,5 +55,7 @@ struct comm_signature comm_signature_unpack(uint64_t packed);
 /* Elements (of call->dtype) on this rank's input and output side; for checks and copies. */
 uint64_t comm_call_in_count(const struct comm_call *call, int rank, int size);
 uint64_t comm_call_out_count(const struct comm_call *call, int rank, int size);
+/* Bytes of the larger of both sides: what counters count. */
+uint64_t comm_call_bytes(const struct comm_call *call, int rank, int size);
 
 #endif

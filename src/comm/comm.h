@@ -67,6 +67,8 @@ struct comm_world {
     int watch_fd; /* epoll over wake_fd and the lifelines of this host's peers */
     struct comm_used_name *used_names; /* of subsets */
     struct comm_interrupt interrupt;
+    struct shoal_counters counted;     /* of groups that were freed */
+    int counted_groups;
 };
 
 /* Joins. On success *root is the world's root group. */

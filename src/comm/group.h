@@ -15,6 +15,7 @@
 
 #include "base/status.h"
 #include "comm/call.h"
+#include "comm/counters.h"
 
 #define COMM_HISTORY 64 /* operations whose signature a group remembers, for messages */
 
@@ -59,6 +60,7 @@ struct comm_group {
     uint64_t sequence;                  /* of the last collective started, from 1 */
     uint64_t send_sequence;             /* of point to point */
     atomic_int pending;                 /* requests not done */
+    struct comm_counters counters;
     uint64_t split_number;              /* splits so far */
     struct comm_request *idle_requests; /* under the door, as the next two */
     int requests_out;                   /* not given back by their users */

@@ -163,6 +163,7 @@ bool comm_progress_until(struct comm_group *group, const atomic_int *done)
     bool interrupted = false;
     while (!atomic_load_explicit(done, memory_order_acquire)) {
         bool slept = step(world, &idle_since_ns, world->policy.spin_ns);
+        comm_count_sleeps(&group->counters, slept);
         if (slept && !interrupted)
             interrupted = comm_interrupted(group);
     }

@@ -200,8 +200,10 @@ enum shoal_status comm_request_wait(struct comm_request **handle, int64_t timeou
     while (!request_is_done(request)) {
         int64_t slice_ns = base_deadline_ns(WAIT_SLICE_MS);
         bool last = deadline_ns <= slice_ns;
+        uint64_t slept = base_wait_sleeps();
         bool done = base_wait(&request->bell, &group->world->policy, request_is_done, request,
                               last ? deadline_ns : slice_ns);
+        comm_count_sleeps(&group->counters, base_wait_sleeps() - slept);
         if (!done && !interrupted)
             interrupted = comm_interrupted(group);
         if (!done && last && !interrupted)
@@ -257,6 +259,8 @@ static enum shoal_status enqueue(struct comm_group *group, const struct comm_pat
     }
     request->deadline_ns = base_deadline_ns(atomic_load(&group->timeout_ms));
     request->sequence = next_sequence(group, call);
+    comm_count(&group->counters.operations, 1);
+    comm_count(&group->counters.requests, 1);
     atomic_fetch_add(&group->pending, 1);
     comm_progress_submit(group->world, request);
     *out = request;
@@ -275,6 +279,7 @@ static enum shoal_status run_here(struct comm_group *group, const struct comm_pa
                                   const struct comm_call *call, struct comm_plan *plan)
 {
     uint64_t sequence = next_sequence(group, call);
+    comm_count(&group->counters.operations, 1);
     enum shoal_status status = path->run(group, call, plan, sequence);
     if (status != SHOAL_OK) /* its number is used up: the others can't wait for it */
         comm_group_break(group, status, "%s", base_error_text());
@@ -353,10 +358,17 @@ static enum shoal_status end_of(struct comm_group *group, struct inline_end *end
     return undisturbed && end->status == SHOAL_OK ? SHOAL_OK : comm_group_health(group);
 }
 
+static void count_engine(struct comm_group *group, const struct comm_call *call)
+{
+    comm_count(&group->counters.bytes[COMM_WAY_ENGINE],
+               comm_call_bytes(call, group->rank, group->size));
+}
+
 static enum shoal_status run_plan(struct comm_group *group, const struct comm_call *call,
                                   struct comm_plan *plan, uint64_t sequence)
 {
     struct inline_end end = {0};
+    count_engine(group, call);
     if (group->local)
         group->local_note(group->local, call, sequence);
     int64_t deadline_ns = base_deadline_ns(atomic_load(&group->timeout_ms));
@@ -367,6 +379,7 @@ static enum shoal_status run_plan(struct comm_group *group, const struct comm_ca
 
 static enum shoal_status start_plan(struct comm_group *group, struct comm_request *request)
 {
+    count_engine(group, &request->call);
     if (group->local)
         group->local_note(group->local, &request->call, request->sequence);
     return comm_engine_start_plan(group->engine, group, request->plan, &request->call,
@@ -381,6 +394,7 @@ static enum shoal_status run_send(struct comm_group *group, const struct comm_ca
 {
     (void)plan;
     struct inline_end end = {0};
+    count_engine(group, call);
     int64_t deadline_ns = base_deadline_ns(atomic_load(&group->timeout_ms));
     TRY(comm_engine_start_send(group->engine, group, call, sequence, deadline_ns, inline_done,
                                &end));
@@ -389,6 +403,7 @@ static enum shoal_status run_send(struct comm_group *group, const struct comm_ca
 
 static enum shoal_status start_send(struct comm_group *group, struct comm_request *request)
 {
+    count_engine(group, &request->call);
     return comm_engine_start_send(group->engine, group, &request->call, request->sequence,
                                   request->deadline_ns, comm_request_done, request);
 }

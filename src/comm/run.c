@@ -80,6 +80,14 @@ static void post_step(struct comm_engine *engine, struct comm_run *run, uint32_t
     engine_post(engine, world_peer(run, step), frame, wire, payload, payload_bytes);
 }
 
+static void count_step(struct comm_run *run, const struct schedule_step *done)
+{
+    if (done->kind == STEP_SEND)
+        comm_count_sent(run->task.group, done->peer, span_bytes(run, &done->at));
+    else if (done->kind == STEP_RECV)
+        comm_count_received(run->task.group, done->peer, span_bytes(run, &done->at));
+}
+
 static void complete_step(struct comm_engine *engine, struct comm_run *run, uint32_t step)
 {
     BASE_ASSERT(run->state[step] != STEP_DONE);
@@ -88,6 +96,7 @@ static void complete_step(struct comm_engine *engine, struct comm_run *run, uint
     engine->events++;
     const struct schedule *schedule = run->plan->schedule;
     const struct schedule_step *done = &schedule->steps[step];
+    count_step(run, done);
     for (uint32_t i = 0; i < done->after_count; i++) {
         uint32_t next = schedule->edges[done->after_first + i];
         if (--run->wait_left[next] == 0)

@@ -51,9 +51,20 @@ void send_free_idle(struct comm_engine *engine)
     }
 }
 
+static void count_message(const struct comm_send *send)
+{
+    struct comm_group *group = send->task.group;
+    const struct comm_call *call = &send->task.call;
+    if (call->kind == COLL_RECV && send->source != group->rank)
+        comm_count_received(group, send->source, send->bytes);
+    else if (call->kind == COLL_SEND && call->root != group->rank)
+        comm_count_sent(group, call->root, call_bytes(call));
+}
+
 static void finish(struct comm_engine *engine, struct comm_send *send)
 {
     engine->events++;
+    count_message(send);
     if (send->task.call.kind == COLL_RECV && send->task.call.info) {
         struct shoal_recv_info *info = send->task.call.info;
         info->source = send->source;

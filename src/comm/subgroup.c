@@ -146,6 +146,7 @@ enum shoal_status comm_group_close(struct comm_group *group)
     if (comm_group_broken(group))
         comm_engine_group_broke(world->engine, group); /* members are told before this rank goes */
     comm_engine_remove_group(world->engine, group);
+    comm_counters_end(group);
     comm_progress_release(world);
     if (group->local)
         group->local_free(group->local);

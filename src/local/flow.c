@@ -223,16 +223,39 @@ static bool all_offered(const struct local_op *op)
     return true;
 }
 
+/* The way through the stages, or through the stamps. */
+static enum comm_way staged_way(const struct local_op *op)
+{
+    if (op->mode == LOCAL_INLINE)
+        return COMM_WAY_INLINE;
+    bool sums = op->call.kind == COLL_ALLREDUCE || op->call.kind == COLL_REDUCE;
+    return sums && op->mode == LOCAL_SYMMETRIC ? COMM_WAY_SYMMETRIC : COMM_WAY_STAGED;
+}
+
+static void count_bytes(const struct local_op *op, enum comm_way way)
+{
+    struct comm_group *group = op->local->group;
+    enum coll_kind kind = op->call.kind;
+    uint64_t bytes = op->bytes; /* of both buffers; no question on the shortest way */
+    if (kind != COLL_ALLREDUCE && kind != COLL_BARRIER)
+        bytes = comm_call_bytes(&op->call, group->rank, group->size);
+    comm_count(&group->counters.bytes[way], bytes);
+    if (op->streams && way != COMM_WAY_SYMMETRIC)
+        comm_count(&group->counters.streamed_bytes, bytes);
+}
+
 /* Its offer is answered: this rank's part on everybody's buffers, or the first block after all. */
 static void take_answer(struct local_op *op)
 {
     struct local_slot *own = op->local->own;
     op->waits_for = 0;
     if (all_offered(op)) {
+        count_bytes(op, COMM_WAY_DIRECT);
         local_direct_work(op);
         op->way = LOCAL_WORKED;
         publish(op, &own->reduced, op->block_count - 1);
     } else {
+        count_bytes(op, staged_way(op));
         local_put(op, 0);
         op->way = LOCAL_BY_BLOCKS;
         publish(op, &own->staged, 0);
@@ -316,6 +339,8 @@ static void begin(struct local_op *op, struct comm_group *group, const struct co
     local_direct_consider(op);
     op->first_block = local->next_block;
     local->next_block += op->block_count;
+    if (!op->offers)
+        count_bytes(op, staged_way(op));
 }
 
 /* ---- who is late
@@ -467,8 +492,10 @@ static void wait_for_peers(struct local_op *op, int64_t *deadline_ns)
         *deadline_ns = base_deadline_ns(atomic_load(&group->timeout_ms));
     int64_t slice_ns = base_deadline_ns(op->move == MOVE_PUT ? PUT_SLICE_MS : WAIT_SLICE_MS);
     bool last = *deadline_ns <= slice_ns;
+    uint64_t slept = base_wait_sleeps();
     bool ready = base_wait(op->local->bells[group->rank], &group->world->policy, wait_ready, op,
                            last ? *deadline_ns : slice_ns);
+    comm_count_sleeps(&group->counters, base_wait_sleeps() - slept);
     if (!ready)
         look_around(op);
     if (!ready && comm_interrupted(group))
