@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import array
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -166,6 +167,38 @@ def rank_groups(rank, size):
 
 def test_groups_and_memory(group):
     group.call(rank_groups)
+
+
+def rank_counters(rank, size):
+    import shoal
+
+    before = GROUP.counters()
+    GROUP.allreduce(np.ones(1000))
+    GROUP.allreduce(np.ones(2), blocking=False).wait()
+    after = GROUP.counters()
+    done = {name: after[name] - before[name] for name in after if after[name] != before[name]}
+    done.pop("sleeps", None)
+    assert set(after) == {name for name, _ in shoal._library.Counters._fields_[1:]}
+    if size == 1:
+        return done == {"operations": 2, "requests": 1, "bytes": 8016}
+    return done == {
+        "operations": 2, "requests": 1, "bytes": 8016, "symmetric_bytes": 8000, "inline_bytes": 16
+    }  # fmt: skip
+
+
+def test_counters(group):
+    assert all(group.call(rank_counters))
+
+
+def test_counters_are_those_of_the_header():
+    from shoal._library import Counters
+
+    header = (ranks.ROOT / "include" / "shoal.h").read_text()
+    body = re.search(r"struct shoal_counters \{(.*?)\n\};", header, re.DOTALL)[1]
+    members = re.findall(r"^    (?:size_t|uint64_t) ([^;]+);", body, re.MULTILINE)
+    assert [name for line in members for name in line.split(", ")] == [
+        name for name, _ in Counters._fields_
+    ]
 
 
 def rank_errors(rank, size):

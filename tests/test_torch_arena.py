@@ -14,6 +14,7 @@ import pytest
 import ranks
 
 torch = pytest.importorskip("torch")
+import shoal.torch  # noqa: E402 (needs torch)
 from torch_ranks import new_method, rank_start  # noqa: E402 (needs torch)
 
 dist = pytest.importorskip("torch.distributed")
@@ -79,6 +80,39 @@ def test_gradients_are_shared_unless_switched_off(pair):
     assert first["1"][0] == second["1"][0] == [True] * 4
     assert first["0"][0] == second["0"][0] == [False] * 4
     assert first["1"][1] == second["1"][1] == first["0"][1] == second["0"][1]
+
+
+def rank_count(rank: int, size: int, switch: str):
+    """Bytes of all gradients, and what was counted while they were summed."""
+    os.environ["SHOAL_TORCH_SHARED"] = switch
+    trained = parallel(model(), bucket_cap_mb=100)
+    del os.environ["SHOAL_TORCH_SHARED"]
+    before = shoal.torch.counters()
+    trained(torch.ones(1, WIDTH)).sum().backward()
+    after = shoal.torch.counters()
+    assert list(after) == [name for name, _ in shoal._library.Counters._fields_[1:]]
+    gradients = sum(p.grad.numel() * p.grad.element_size() for p in trained.parameters())
+    return gradients, {name: after[name] - before[name] for name in after}
+
+
+@pytest.mark.parametrize(("switch", "way"), [("1", "direct_bytes"), ("0", "staged_bytes")])
+def test_the_counters_show_where_buckets_went(pair, switch, way):
+    for gradients, counted in pair.call(rank_count, switch):
+        assert (counted["operations"], counted["bytes"]) == (1, gradients)
+        assert counted[way] == gradients
+        assert {"operations", "requests", "bytes", way, "streamed_bytes", "sleeps"} >= {
+            name for name, number in counted.items() if number
+        }
+
+
+def rank_counters_of_another_backend(rank: int, size: int):
+    group = dist.new_group([0, 1], backend="gloo")
+    with pytest.raises(ValueError, match="not shoal"):
+        shoal.torch.counters(group)
+
+
+def test_counters_of_another_backend(pair):
+    pair.call(rank_counters_of_another_backend)
 
 
 def rank_other_tensors(rank: int, size: int):

@@ -29,7 +29,7 @@ import torch.distributed as dist  # also loads the libraries that the binding ne
 
 from . import build
 
-__all__ = ["monitored_barrier"]
+__all__ = ["counters", "monitored_barrier"]
 
 
 def _load_binding() -> ModuleType:
@@ -83,6 +83,28 @@ class _Reducer(dist.Reducer):
     def _rebuild_buckets(self) -> bool:
         with _arena(self._group):
             return super()._rebuild_buckets()
+
+
+def counters(group: dist.ProcessGroup | None = None) -> dict[str, int]:
+    """What this rank has done in a process group, by the names of struct shoal_counters in shoal.h.
+
+    direct_bytes are those of tensors that were used where they lie in shared memory, such as the
+    buckets of DistributedDataParallel; staged_bytes were copied through shared memory.
+
+    Args:
+        group: The process group; None for the default one.
+
+    Raises:
+        ValueError: its backend for CPU tensors is not shoal.
+    """
+    group = group or dist.group.WORLD
+    device = torch.device("cpu")
+    counted = None
+    if device in group._device_types:
+        counted = _binding.counters(group._get_backend(device))
+    if counted is None:
+        raise ValueError("the process group's backend for CPU tensors is not shoal")
+    return counted
 
 
 def monitored_barrier(

@@ -337,6 +337,14 @@ class ShoalBackend : public c10d::Backend
             memory, {size}, [group](void *freed) { shoal_free(group->handle, freed); }, options);
     }
 
+    struct shoal_counters counters()
+    {
+        struct shoal_counters counted = SHOAL_COUNTERS_INIT;
+        std::shared_ptr<Group> group = use();
+        check(shoal_group_counters(group->handle, &counted), group->handle, "counters");
+        return counted;
+    }
+
     /* This thread's next tensors lie in memory that the ranks of the host share. */
     void enter_arena()
     {
@@ -542,6 +550,31 @@ bool enter_arena(const c10::intrusive_ptr<c10d::Backend> &backend)
     return ours != nullptr;
 }
 
+/* None if it is another backend. */
+pybind11::object counters(const c10::intrusive_ptr<c10d::Backend> &backend)
+{
+    auto *ours = dynamic_cast<ShoalBackend *>(backend.get());
+    if (!ours)
+        return pybind11::none();
+    struct shoal_counters counted = ours->counters();
+    pybind11::dict named;
+    named["operations"] = counted.operations;
+    named["requests"] = counted.requests;
+    named["bytes"] = counted.bytes;
+    named["inline_bytes"] = counted.inline_bytes;
+    named["symmetric_bytes"] = counted.symmetric_bytes;
+    named["staged_bytes"] = counted.staged_bytes;
+    named["direct_bytes"] = counted.direct_bytes;
+    named["engine_bytes"] = counted.engine_bytes;
+    named["streamed_bytes"] = counted.streamed_bytes;
+    named["sent_bytes"] = counted.sent_bytes;
+    named["received_bytes"] = counted.received_bytes;
+    named["network_sent_bytes"] = counted.network_sent_bytes;
+    named["network_received_bytes"] = counted.network_received_bytes;
+    named["sleeps"] = counted.sleeps;
+    return named;
+}
+
 } // namespace shoal_torch
 
 PYBIND11_MODULE(shoal_torch_backend, module)
@@ -549,6 +582,7 @@ PYBIND11_MODULE(shoal_torch_backend, module)
     module.def("create", &shoal_torch::create,
                pybind11::call_guard<pybind11::gil_scoped_release>());
     module.def("enter_arena", &shoal_torch::enter_arena);
+    module.def("counters", &shoal_torch::counters);
     module.def("leave_arena", [] { shoal_torch::ArenaAllocator::scope().reset(); });
     module.def(
         "stop", [] { shoal_torch::CompletionThreads::get().stop(); },

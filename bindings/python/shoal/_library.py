@@ -120,6 +120,28 @@ class ReceiveInfo(ctypes.Structure):
     _fields_ = [("source", c_int), ("tag", c_int), ("bytes", c_uint64)]
 
 
+class Counters(ctypes.Structure):
+    """struct shoal_counters."""
+
+    _fields_ = [
+        ("struct_bytes", c_size_t),
+        ("operations", c_uint64),
+        ("requests", c_uint64),
+        ("bytes", c_uint64),
+        ("inline_bytes", c_uint64),
+        ("symmetric_bytes", c_uint64),
+        ("staged_bytes", c_uint64),
+        ("direct_bytes", c_uint64),
+        ("engine_bytes", c_uint64),
+        ("streamed_bytes", c_uint64),
+        ("sent_bytes", c_uint64),
+        ("received_bytes", c_uint64),
+        ("network_sent_bytes", c_uint64),
+        ("network_received_bytes", c_uint64),
+        ("sleeps", c_uint64),
+    ]
+
+
 GROUP = c_void_p
 REQUEST = c_void_p
 DATA = c_void_p
@@ -136,6 +158,7 @@ FALLIBLE = {
     "group_abort": [GROUP, c_char_p],
     "group_health": [GROUP],
     "group_set_timeout": [GROUP, c_int64],
+    "group_counters": [GROUP, POINTER(Counters)],
     "request_test": [POINTER(REQUEST)],
     "request_wait": [POINTER(REQUEST), c_int64],
     "allreduce": [DATA, DATA, c_uint64, c_int, c_int, *TAIL],

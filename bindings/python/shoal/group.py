@@ -23,6 +23,7 @@ from ._library import (
     DTYPES,
     LIBRARY,
     OPS,
+    Counters,
     GroupOptions,
     ReceiveInfo,
     Status,
@@ -213,6 +214,13 @@ class Group:
         """Seconds that operations started from now on may take."""
         milliseconds = max(1, _milliseconds(timeout, 1))
         check(LIBRARY.shoal_group_set_timeout(self._handle, milliseconds), self._handle)
+
+    def counters(self) -> dict[str, int]:
+        """What this rank has done in the group: operations, requests, sleeps, and bytes by the way
+        they went, under the names of struct shoal_counters in shoal.h."""
+        counters = Counters(struct_bytes=ctypes.sizeof(Counters))
+        check(LIBRARY.shoal_group_counters(self._handle, ctypes.byref(counters)), self._handle)
+        return {name: getattr(counters, name) for name, _ in Counters._fields_[1:]}
 
     def split(self, color: int, key: int = 0) -> Group | None:
         """New groups of the ranks with equal color, ordered by key; None where color < 0."""
