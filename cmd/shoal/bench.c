@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "arguments.h"
-#include "base/memory.h"
 #include "base/status.h"
+#include "bench_group.h"
 #include "bench_kernel.h"
 #include "bench_measure.h"
 #include "bench_roof.h"
@@ -76,11 +76,11 @@ static const struct argument table[BENCH_ARG_COUNT] = {
 
 struct bench {
     struct bench_settings settings;
-    bool shared_memory, roof, help;
+    bool roof, help;
     const char *label;
     /* of the ranks to start; all NULL: this is a rank */
     const char *ranks, *hosts, *agent, *virtual_hosts, *rate;
-    shoal_group_t group;
+    struct bench_group group;
 };
 
 static void print_help(void)
@@ -124,8 +124,8 @@ static enum shoal_status setting_use(struct bench *bench, const char *name, cons
 
 static enum shoal_status memory_use(struct bench *bench, const char *value)
 {
-    bench->shared_memory = strcmp(value, "shared") == 0;
-    if (!bench->shared_memory && strcmp(value, "private") != 0)
+    bench->group.shared_memory = strcmp(value, "shared") == 0;
+    if (!bench->group.shared_memory && strcmp(value, "private") != 0)
         return base_error(SHOAL_ERR_ARGUMENT, "--memory %s: private or shared", value);
     return SHOAL_OK;
 }
@@ -316,83 +316,6 @@ static enum shoal_status become_launcher(const struct bench *bench, int argc, ch
 /* ---- measuring
  * ----------------------------------------------------------------------------------------- */
 
-_Static_assert((int)BENCH_F64 == (int)SHOAL_F64 && (int)BENCH_BF16 == (int)SHOAL_BF16 &&
-                   (int)BENCH_I64 == (int)SHOAL_I64 && (int)BENCH_U16 == (int)SHOAL_U16 &&
-                   (int)BENCH_BOOL == (int)SHOAL_BOOL &&
-                   (int)BENCH_DTYPE_COUNT == (int)SHOAL_DTYPE_COUNT,
-               "dtypes are numbered alike");
-_Static_assert((int)BENCH_SUM == (int)SHOAL_SUM && (int)BENCH_MAX == (int)SHOAL_MAX &&
-                   (int)BENCH_BXOR == (int)SHOAL_BXOR && (int)BENCH_LXOR == (int)SHOAL_LXOR,
-               "ops are numbered alike");
-
-static int report(const struct bench *bench, enum shoal_status status)
-{
-    if (status == SHOAL_OK)
-        return 0;
-    fprintf(stderr, "shoal bench: rank %d: %s: %s\n", shoal_group_rank(bench->group),
-            shoal_status_name(status), shoal_last_error(bench->group));
-    return -1;
-}
-
-static int run_call(void *user, const struct bench_call *call)
-{
-    const struct bench *bench = user;
-    shoal_group_t group = bench->group;
-    enum shoal_dtype dtype = (enum shoal_dtype)call->dtype;
-    enum shoal_op op = (enum shoal_op)call->reduction;
-    uint64_t count = call->count;
-    const void *in = call->in;
-    void *out = call->out;
-    switch (call->operation) {
-    case BENCH_ALLREDUCE:
-        return report(bench, shoal_allreduce(in, out, count, dtype, op, group, NULL));
-    case BENCH_ALLGATHER: return report(bench, shoal_allgather(in, out, count, dtype, group, NULL));
-    case BENCH_REDUCE_SCATTER:
-        return report(bench, shoal_reduce_scatter(in, out, count, dtype, op, group, NULL));
-    case BENCH_BROADCAST: return report(bench, shoal_broadcast(out, count, dtype, 0, group, NULL));
-    case BENCH_REDUCE:
-        return report(bench, shoal_reduce(in, out, count, dtype, op, 0, group, NULL));
-    case BENCH_ALLTOALL: return report(bench, shoal_alltoall(in, out, count, dtype, group, NULL));
-    case BENCH_GATHER: return report(bench, shoal_gather(in, out, count, dtype, 0, group, NULL));
-    case BENCH_SCATTER: return report(bench, shoal_scatter(in, out, count, dtype, 0, group, NULL));
-    default: return report(bench, shoal_barrier(group, NULL));
-    }
-}
-
-static int meet(void *user)
-{
-    const struct bench *bench = user;
-    return report(bench, shoal_barrier(bench->group, NULL));
-}
-
-static int take_maximum(void *user, double *values, size_t count)
-{
-    const struct bench *bench = user;
-    return report(bench,
-                  shoal_allreduce(values, values, count, SHOAL_F64, SHOAL_MAX, bench->group, NULL));
-}
-
-static int allocate(void *user, size_t bytes, void **out)
-{
-    const struct bench *bench = user;
-    if (bench->shared_memory)
-        return report(bench, shoal_alloc(bench->group, bytes, out));
-    if (base_alloc(bytes, "benchmark buffers", out) == SHOAL_OK)
-        return 0;
-    fprintf(stderr, "shoal bench: rank %d: %s\n", shoal_group_rank(bench->group),
-            base_error_text());
-    return -1;
-}
-
-static void release(void *user, void *memory)
-{
-    const struct bench *bench = user;
-    if (bench->shared_memory)
-        shoal_free(bench->group, memory);
-    else
-        base_free(memory);
-}
-
 static int measure_sizes(const struct bench *bench, const struct bench_library *library,
                          struct bench_roof *roof)
 {
@@ -413,19 +336,11 @@ static int measure_sizes(const struct bench *bench, const struct bench_library *
 
 static int measure(struct bench *bench)
 {
-    struct bench_library library = {.name = bench->label,
-                                    .version = shoal_version(),
-                                    .rank = shoal_group_rank(bench->group),
-                                    .size = shoal_group_size(bench->group),
-                                    .hosts = shoal_group_host_count(bench->group),
-                                    .user = bench,
-                                    .run = run_call,
-                                    .barrier = meet,
-                                    .maximum = take_maximum,
-                                    .allocate = allocate,
-                                    .release = release};
+    struct bench_library library;
     struct bench_roof *roof = NULL;
-    if (bench->roof && bench_roof_create(&library, bench->group, &roof) != SHOAL_OK) {
+    bench_group_library(&bench->group, &library);
+    library.name = bench->label;
+    if (bench->roof && bench_roof_create(&library, bench->group.group, &roof) != SHOAL_OK) {
         fprintf(stderr, "shoal bench: rank %d: %s\n", library.rank, base_error_text());
         return -1;
     }
@@ -438,15 +353,15 @@ static int measure(struct bench *bench)
 
 static int run_rank(struct bench *bench)
 {
-    enum shoal_status status = shoal_group_create(NULL, &bench->group);
+    enum shoal_status status = shoal_group_create(NULL, &bench->group.group);
     if (status != SHOAL_OK) {
         fprintf(stderr, "shoal bench: %s\n", shoal_last_error(NULL));
         return 1;
     }
     int failed = measure(bench);
     if (failed != 0)
-        shoal_group_abort(bench->group, "the benchmark failed on a rank");
-    status = shoal_group_free(bench->group);
+        shoal_group_abort(bench->group.group, "the benchmark failed on a rank");
+    status = shoal_group_free(bench->group.group);
     if (failed == 0 && status != SHOAL_OK) {
         fprintf(stderr, "shoal bench: %s\n", shoal_last_error(NULL));
         return 1;
@@ -456,7 +371,10 @@ static int run_rank(struct bench *bench)
 
 int cmd_bench(int argc, char **argv)
 {
-    struct bench bench = {.settings = BENCH_SETTINGS_INIT, .roof = true, .label = "shoal"};
+    struct bench bench = {.settings = BENCH_SETTINGS_INIT,
+                          .roof = true,
+                          .label = "shoal",
+                          .group = {.command = "bench"}};
     if (argc > 1 && strcmp(argv[1], "kernel") == 0)
         return bench_kernel(argc - 1, argv + 1);
     enum shoal_status status = arguments_read(&bench, argc, argv);
