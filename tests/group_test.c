@@ -10,9 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/tuning.h"
 #include "support/holdings.h"
 #include "support/processes.h"
 
@@ -547,6 +549,40 @@ static void test_operations_on_shared_memory(void **state)
         }
 }
 
+/* Thresholds as far apart as a file may have them. */
+static void test_other_thresholds(void **state)
+{
+    (void)state;
+    static const struct base_tuning extremes[] = {
+        {2, UINT64_C(1) << 40, 4096, 0, 0},
+        {2, 0, UINT64_C(8) << 20, UINT64_C(1) << 40, UINT64_C(1) << 40},
+    };
+    char folder[] = "/tmp/shoal-group-test-XXXXXX", path[BASE_TUNING_PATH_BYTES], variable[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(variable, sizeof(variable), "XDG_CACHE_HOME=%s", folder);
+    setenv("XDG_CACHE_HOME", folder, 1);
+    assert_int_equal(base_tuning_path(path), SHOAL_OK);
+    unsetenv("XDG_CACHE_HOME");
+    for (size_t i = 0; i < 2; i++) {
+        struct base_tuning_table table = {.count = 2, .rows = {extremes[i], extremes[i]}};
+        table.rows[1].ranks = 3;
+        assert_int_equal(base_tuning_write(path, &table), SHOAL_OK);
+        for (enum place where = PRIVATE; where <= MIXED; where++)
+            for (int size = 2; size <= 3; size++) {
+                struct processes run = {.size = size,
+                                        .main = all_operations,
+                                        .user = &where,
+                                        .environment = {"SHOAL_TUNE=1", variable}};
+                assert_true(processes_run(&run));
+                run.main = v_forms;
+                assert_true(processes_run(&run));
+            }
+    }
+    unlink(path);
+    *strrchr(path, '/') = '\0';
+    assert_int_equal(rmdir(path) | rmdir(folder), 0);
+}
+
 static void test_same_bits(void **state)
 {
     (void)state;
@@ -576,6 +612,7 @@ int main(void)
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_sixteen_ranks),
         cmocka_unit_test(test_operations_on_shared_memory),
+        cmocka_unit_test(test_other_thresholds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

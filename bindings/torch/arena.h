@@ -56,7 +56,7 @@ class ArenaAllocator final : public c10::Allocator
 
   private:
     static constexpr uint8_t priority = 1;
-    static constexpr size_t bytes_min = 16384; /* smaller ones are staged in any case */
+    static constexpr size_t bytes_min = 16384; /* smaller ones gain nothing from it */
 
     struct Block {
         std::shared_ptr<Group> group;

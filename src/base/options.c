@@ -154,6 +154,15 @@ static const struct base_option rows[OPTION_COUNT] = {
             .help = "0: ranks of one host exchange messages instead of reading each other's "
                     "memory; set it to compare, or to work round a fault",
         },
+    [OPTION_TUNE] =
+        {
+            .name = "SHOAL_TUNE",
+            .kind = BASE_OPTION_BOOL,
+            .default_text = "1",
+            .maximum = 1,
+            .help = "0: thresholds between ranks of one host are the built-in ones, whatever "
+                    "`shoal tune` measured; set it to compare",
+        },
     [OPTION_TORCH_SHARED] =
         {
             .name = "SHOAL_TORCH_SHARED",
@@ -354,7 +363,7 @@ static bool parse_value(const struct base_option *row, const char *text, int64_t
 
 /* ---- words about rows ------------------------------------------------------------------------ */
 
-static void bytes_in_words(int64_t bytes, char *text, size_t text_bytes)
+const char *base_bytes_text(uint64_t bytes, char text[BASE_BYTES_TEXT_BYTES])
 {
     static const char units[] = " KMGT";
     int unit = 0;
@@ -362,16 +371,15 @@ static void bytes_in_words(int64_t bytes, char *text, size_t text_bytes)
         bytes /= 1024;
         unit++;
     }
-    if (unit == 0)
-        snprintf(text, text_bytes, "%" PRId64, bytes);
-    else
-        snprintf(text, text_bytes, "%" PRId64 "%c", bytes, units[unit]);
+    snprintf(text, BASE_BYTES_TEXT_BYTES, unit == 0 ? "%" PRIu64 : "%" PRIu64 "%c", bytes,
+             units[unit]);
+    return text;
 }
 
 void base_option_range(enum base_option_id id, char *text, size_t bytes)
 {
     const struct base_option *row = &rows[id];
-    char low[32], high[32];
+    char low[BASE_BYTES_TEXT_BYTES], high[BASE_BYTES_TEXT_BYTES];
     switch (row->kind) {
     case BASE_OPTION_TEXT:
         snprintf(text, bytes, "%s", row->choices != NULL ? row->choices : "text");
@@ -382,8 +390,8 @@ void base_option_range(enum base_option_id id, char *text, size_t bytes)
         snprintf(high, sizeof(high), "%" PRId64, row->maximum);
         break;
     case BASE_OPTION_BYTES:
-        bytes_in_words(row->minimum, low, sizeof(low));
-        bytes_in_words(row->maximum, high, sizeof(high));
+        base_bytes_text((uint64_t)row->minimum, low);
+        base_bytes_text((uint64_t)row->maximum, high);
         break;
     }
     snprintf(text, bytes, "%s to %s%s%s", low, high, row->zero_too ? ", or 0" : "",

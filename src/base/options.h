@@ -41,6 +41,7 @@ enum base_option_id {
     OPTION_CHUNK_BYTES,
     OPTION_SHARED_BYTES,
     OPTION_LOCAL,
+    OPTION_TUNE,
     OPTION_TORCH_SHARED,
     OPTION_SPIN_US,
     OPTION_PORT,
@@ -68,6 +69,9 @@ const char *base_option_text(enum base_option_id id); /* TEXT; NULL if empty */
 bool base_option_is_set(enum base_option_id id);
 /* Parses "64K", "4M", "1G", "123" into bytes. */
 enum shoal_status base_parse_bytes(const char *text, uint64_t *out);
+/* The same number in that form, in the largest unit that shows it exactly; returns text. */
+#define BASE_BYTES_TEXT_BYTES 32
+const char *base_bytes_text(uint64_t bytes, char text[BASE_BYTES_TEXT_BYTES]);
 /* Parses `text` as row id's kind and checks its range; errors name the option. */
 enum shoal_status base_option_parse(enum base_option_id id, const char *text, int64_t *out);
 /* The candidate nearest to `word` by edit distance, NULL if none is near: for "did you mean". */

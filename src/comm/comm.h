@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/tuning.h"
 #include "base/wait.h"
 #include "boot/host.h"
 #include "comm/call.h"
@@ -42,6 +43,7 @@ struct comm_world {
     int *local_index;  /* [size] local rank on its host */
     int local_rank, local_size;
     int *local_ranks; /* [local_size] world ranks of this host */
+    struct base_tuning_table tuning; /* what the lowest of them found */
     struct boot_host *host;
     atomic_bool dead[COMM_LOCAL_MAX]; /* by local rank: its process has ended, not in good order */
     struct comm_region region;

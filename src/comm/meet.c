@@ -18,7 +18,7 @@
 #include "boot/address.h"
 #include "net/proof.h"
 
-#define CARD_MAGIC     "shoal\0\0\2"
+#define CARD_MAGIC     "shoal\0\0\3"
 #define LINGER_MS      2000 /* a server waits so long for the last clients to hang up */
 #define PART_MS        3000 /* after a meeting in vain, for the others to have heard of it */
 #define PART_LOOK_MS   100

@@ -6,6 +6,7 @@
 #ifndef SHOAL_COMM_MEET_H
 #define SHOAL_COMM_MEET_H
 
+#include "base/tuning.h"
 #include "boot/environment.h"
 #include "boot/host.h"
 #include "boot/store.h"
@@ -29,6 +30,7 @@ struct meet_card {
     int32_t rank, pid;
     uint64_t nonce; /* tells two processes with one rank apart */
     int64_t settings[MEET_SETTING_COUNT];
+    struct base_tuning_table tuning; /* found here; that of a host's lowest rank counts */
     char algorithm[96];
     char host_key[BOOT_HOST_KEY_BYTES];
     char host_name[64];

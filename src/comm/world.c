@@ -36,6 +36,7 @@ struct making {
     struct meet_card *cards; /* [size] */
     void *parts[COMM_LOCAL_MAX];
     struct base_bell *bells[COMM_LOCAL_MAX];
+    char tuning_fault[BASE_ERROR_TEXT_BYTES]; /* why the file of `shoal tune` is not used */
 };
 
 static int64_t wall_now_ns(void *user)
@@ -93,6 +94,8 @@ static enum shoal_status exchange_cards(struct making *making)
     TRY(boot_host_key(card->host_key));
     snprintf(card->host_name, sizeof(card->host_name), "%s", boot_host_name());
     meet_settings(making->options, card);
+    if (making->world->size > 1 && base_tuning_load(&card->tuning) != SHOAL_OK)
+        snprintf(making->tuning_fault, sizeof(making->tuning_fault), "%s", base_error_text());
     return meet_exchange(&making->meeting, card, &making->cards);
 }
 
@@ -122,6 +125,20 @@ static enum shoal_status place_ranks(struct making *making)
         return base_error(SHOAL_ERR_LIMIT, "%d ranks on host %s: at most %d", world->local_size,
                           world->host_names[world->rank], COMM_LOCAL_MAX);
     return SHOAL_OK;
+}
+
+/* The ranks of a host may have different files, by user or by HOME, and must do the same. */
+static void adopt_tuning(struct making *making)
+{
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    struct comm_world *world = making->world;
+    world->tuning = making->cards[world->local_ranks[0]].tuning;
+    if (world->local_rank == 0 && world->local_size > 1 && making->tuning_fault[0] != '\0' &&
+        !atomic_flag_test_and_set(&warned))
+        base_log(BASE_LOG_WARN,
+                 "the default thresholds are used, not those of `shoal tune`: %s; run it again or "
+                 "remove the file",
+                 making->tuning_fault);
 }
 
 static size_t region_bytes(void)
@@ -300,6 +317,7 @@ static enum shoal_status make_all(struct making *making)
     TRY(open_tcp(making));
     TRY(exchange_cards(making));
     TRY(place_ranks(making));
+    adopt_tuning(making);
     TRY(share_memory(making));
     choose_waiting(world);
     TRY(open_shm(making));

@@ -56,7 +56,7 @@ void local_direct_consider(struct local_op *op)
     int rank = local->group->rank, size = local->group->size;
     bool in, out;
     op->offerable =
-        op->mode != LOCAL_INLINE && !op->call.has_factor && op->bytes > local->symmetric_bytes;
+        op->mode != LOCAL_INLINE && !op->call.has_factor && op->bytes > local->direct_bytes;
     if (!op->offerable)
         return;
     needed(op, &in, &out);
@@ -231,7 +231,7 @@ void local_direct_work(struct local_op *op)
     atomic_int *working = &op->local->own->working;
     atomic_store(working, 1);
     if (!must_stop(op)) {
-        if (op->reduces)
+        if (local_sums(op))
             work_sum(op);
         else
             work_copies(op);

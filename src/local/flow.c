@@ -228,8 +228,7 @@ static enum comm_way staged_way(const struct local_op *op)
 {
     if (op->mode == LOCAL_INLINE)
         return COMM_WAY_INLINE;
-    bool sums = op->call.kind == COLL_ALLREDUCE || op->call.kind == COLL_REDUCE;
-    return sums && op->mode == LOCAL_SYMMETRIC ? COMM_WAY_SYMMETRIC : COMM_WAY_STAGED;
+    return local_sums(op) && op->mode == LOCAL_SYMMETRIC ? COMM_WAY_SYMMETRIC : COMM_WAY_STAGED;
 }
 
 static void count_bytes(const struct local_op *op, enum comm_way way)

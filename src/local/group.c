@@ -11,9 +11,6 @@
 #include "local/history.h"
 #include "local/local.h"
 
-#define BLOCK_BYTES     ((size_t)512 << 10)
-#define SYMMETRIC_BYTES ((size_t)16 << 10)
-
 bool local_possible(const struct comm_group *group)
 {
     return group->size > 1 && group->host_count == 1 && group->world &&
@@ -82,17 +79,42 @@ static enum shoal_status take_slot(struct local_group *local)
     return status;
 }
 
+static const char *row_source(const struct comm_group *group)
+{
+    if (base_tuning_forced())
+        return "being measured";
+    return base_tuning_find(&group->world->tuning, group->size) ? "measured" : "default";
+}
+
+static void take_thresholds(struct local_group *local)
+{
+    const struct comm_group *group = local->group;
+    const struct base_tuning *row = base_tuning_forced();
+    struct base_tuning standard = base_tuning_default(group->size);
+    uint64_t asked = (uint64_t)base_option_int(OPTION_CHUNK_BYTES);
+    char text[BASE_TUNING_ROW_BYTES];
+    if (!row)
+        row = base_tuning_find(&group->world->tuning, group->size);
+    if (!row)
+        row = &standard;
+    size_t size = (size_t)group->size;
+    local->slice_bytes = ((asked > 0 ? asked : row->block_bytes) / size + 4095) / 4096 * 4096;
+    local->block_bytes = local->slice_bytes * size;
+    local->symmetric_bytes = row->symmetric_bytes;
+    local->stream_bytes = row->stream_bytes;
+    local->direct_bytes = row->direct_bytes;
+    base_tuning_row_text(row, text);
+    if (group->rank == 0)
+        base_log(BASE_LOG_INFO, "group '%s', thresholds (%s): %s", group->name, row_source(group),
+                 text);
+}
+
 enum shoal_status local_attach(struct comm_group *group)
 {
     struct local_group *local = NULL;
-    uint64_t asked = (uint64_t)base_option_int(OPTION_CHUNK_BYTES);
-    size_t size = (size_t)group->size;
     TRY(BASE_NEW(&local, "a local group"));
     local->group = group;
-    local->slice_bytes = ((asked > 0 ? asked : BLOCK_BYTES) / size + 4095) / 4096 * 4096;
-    local->block_bytes = local->slice_bytes * size;
-    local->symmetric_bytes = SYMMETRIC_BYTES;
-    local->stream_bytes = base_cache_bytes();
+    take_thresholds(local);
     enum shoal_status status = take_tables(local);
     if (status == SHOAL_OK)
         status = take_slot(local);

@@ -24,12 +24,6 @@ static uint64_t largest_part(const struct local_op *op)
     return most;
 }
 
-static bool sums(const struct local_op *op)
-{
-    enum coll_kind kind = op->call.kind;
-    return kind == COLL_ALLREDUCE || kind == COLL_REDUCE || kind == COLL_REDUCE_SCATTER;
-}
-
 /* Kinds in which a rank puts something else for each of the others. */
 static bool put_per_rank(const struct local_op *op)
 {
@@ -43,7 +37,7 @@ static bool streaming_pays(const struct local_op *op)
 {
     enum coll_kind kind = op->call.kind;
     bool has_parts = kind == COLL_ALLGATHER || kind == COLL_GATHER || kind == COLL_ALLTOALL;
-    if (sums(op) && op->call.in_place)
+    if (local_sums(op) && op->call.in_place)
         return false;
     return op->bytes * (has_parts ? (size_t)op->local->group->size : 1) >= op->local->stream_bytes;
 }
@@ -69,7 +63,7 @@ void local_op_lay_out(struct local_op *op)
     } else {
         op->block_elems = local->block_bytes / op->elem_bytes;
         op->mode = LOCAL_SYMMETRIC;
-        if (sums(op) && bytes > local->symmetric_bytes) {
+        if (local_sums(op) && bytes > local->symmetric_bytes) {
             op->mode = LOCAL_SLICED;
             op->reduces = true;
             op->in_peer =

@@ -75,6 +75,7 @@ struct local_group {
     size_t slice_bytes;     /* of a result, and of a block's part per rank: block_bytes / size */
     size_t symmetric_bytes; /* up to here every rank sums everything itself */
     size_t stream_bytes;    /* an output from here on is stored around the cache */
+    size_t direct_bytes;    /* buffers in shared memory above this are used where they lie */
     uint64_t next_block;    /* number of the next operation's first block */
     int looks;              /* without a pause, at the next wait: fewer after vain ones */
     int64_t left_core_ns;   /* when this rank last left a core that it shared with a peer */
@@ -118,6 +119,12 @@ struct local_op {
     int move;       /* within the round: 0 put, 1 reduce, 2 take */
     int waits_for;  /* rank whose number is looked at next */
 };
+
+static inline bool local_sums(const struct local_op *op)
+{
+    enum coll_kind kind = op->call.kind;
+    return kind == COLL_ALLREDUCE || kind == COLL_REDUCE || kind == COLL_REDUCE_SCATTER;
+}
 
 /* moves.c */
 /* Fills mode, blocks and elements from the call. */

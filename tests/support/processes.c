@@ -66,6 +66,7 @@ static void rank_process(struct processes *run, int rank, const char *store, int
         snprintf(host, sizeof(host), "host%d", rank * run->hosts / run->size);
         setenv("SHOAL_HOST_ID", host, 1);
     }
+    setenv("SHOAL_TUNE", "0", 0); /* what was measured on this machine is no part of a test */
     for (int i = 0; run->environment[i]; i++)
         putenv((char *)run->environment[i]);
     int code =
