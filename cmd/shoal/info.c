@@ -16,13 +16,14 @@
 #include "arguments.h"
 #include "base/options.h"
 #include "base/status.h"
+#include "base/tuning.h"
 #include "base/wait.h"
 #include "boot/host.h"
 #include "kernel/kernel.h"
 #include "launch/lines.h"
 
 #define EXIT_USAGE  2
-#define VALUE_BYTES 512
+#define VALUE_BYTES 1024
 
 int cmd_info(int argc, char **argv);
 
@@ -127,6 +128,30 @@ static void interface_facts(struct facts *facts)
     fact_add(facts, "interfaces", "%s", value);
 }
 
+/* Thresholds between ranks of one host: measured ones, or why there are none. */
+static void tuning_facts(struct facts *facts)
+{
+    char path[BASE_TUNING_PATH_BYTES], value[VALUE_BYTES] = "", row[BASE_TUNING_ROW_BYTES];
+    struct base_tuning_table table;
+    if (base_option_int(OPTION_TUNE) == 0) {
+        fact_add(facts, "thresholds", "default: SHOAL_TUNE=0");
+        return;
+    }
+    if (base_tuning_path(path) != SHOAL_OK || base_tuning_read(path, &table) != SHOAL_OK) {
+        fact_add(facts, "thresholds", "default: %s", base_error_text());
+        return;
+    }
+    for (int64_t i = 0; i < table.count; i++) {
+        size_t used = strlen(value);
+        base_tuning_row_text(&table.rows[i], row);
+        snprintf(value + used, sizeof(value) - used, "%s%s", i > 0 ? "; " : "", row);
+    }
+    if (table.count == 0)
+        fact_add(facts, "thresholds", "default: `shoal tune` would make %s", path);
+    else
+        fact_add(facts, "thresholds", "%s, from %s", value, path);
+}
+
 static void library_facts(struct facts *facts)
 {
     fact_add(facts, "libc", "glibc %s", gnu_get_libc_version());
@@ -138,6 +163,7 @@ static void facts_gather(struct facts *facts)
     build_facts(facts);
     host_facts(facts);
     interface_facts(facts);
+    tuning_facts(facts);
     library_facts(facts);
 }
 

@@ -14,6 +14,8 @@ int cmd_run_agent(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_info(int argc, char **argv);
+int cmd_tune(int argc, char **argv);
+int cmd_tune_rank(int argc, char **argv);
 int cmd_vhosts(int argc, char **argv);
 int cmd_vhosts_exec(int argc, char **argv);
 
@@ -25,10 +27,12 @@ static const struct {
     {"run", cmd_run, "start a program as many ranks, here and on other hosts"},
     {"bench", cmd_bench, "measure an operation between ranks"},
     {"plan", cmd_plan, "show the schedule of an operation: steps, bytes and predicted time"},
+    {"tune", cmd_tune, "measure this machine's best thresholds, for later runs"},
     {"info", cmd_info, "show version, machine, libraries and options"},
     {"vhosts", cmd_vhosts, "make virtual hosts on this machine (root)"},
     {"vhosts-exec", cmd_vhosts_exec, "run a program in a virtual host"},
     {"run-agent", cmd_run_agent, NULL},
+    {"tune-rank", cmd_tune_rank, NULL},
 };
 
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
