@@ -42,7 +42,7 @@ struct comm_world {
     int *host_of;      /* [size] host index, by first rank */
     int *local_index;  /* [size] local rank on its host */
     int local_rank, local_size;
-    int *local_ranks; /* [local_size] world ranks of this host */
+    int *local_ranks;                /* [local_size] world ranks of this host */
     struct base_tuning_table tuning; /* what the lowest of them found */
     struct boot_host *host;
     atomic_bool dead[COMM_LOCAL_MAX]; /* by local rank: its process has ended, not in good order */
@@ -69,7 +69,7 @@ struct comm_world {
     int watch_fd; /* epoll over wake_fd and the lifelines of this host's peers */
     struct comm_used_name *used_names; /* of subsets */
     struct comm_interrupt interrupt;
-    struct shoal_counters counted;     /* of groups that were freed */
+    struct shoal_counters counted; /* of groups that were freed */
     int counted_groups;
 };
 

@@ -57,9 +57,9 @@ struct comm_group {
     /* Submission: `door` is held while a sequence number is taken, and by a blocking operation
      * while it runs on its caller's thread. */
     atomic_int door;
-    uint64_t sequence;                  /* of the last collective started, from 1 */
-    uint64_t send_sequence;             /* of point to point */
-    atomic_int pending;                 /* requests not done */
+    uint64_t sequence;      /* of the last collective started, from 1 */
+    uint64_t send_sequence; /* of point to point */
+    atomic_int pending;     /* requests not done */
     struct comm_counters counters;
     uint64_t split_number;              /* splits so far */
     struct comm_request *idle_requests; /* under the door, as the next two */
