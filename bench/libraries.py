@@ -9,10 +9,12 @@ ours; only Gloo needs one per rank, the others have launchers.
 import json
 import os
 import platform
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+DEFAULT_SHOAL = ROOT / "build/release/shoal"
 ENVIRONMENTS = Path(os.environ.get("SHOAL_BENCH_ENVIRONMENTS", ROOT / ".venv-bench"))
 
 
@@ -200,6 +202,29 @@ def starts(library, place, measurement):
     """The processes to start for one measurement: words such as allreduce --sizes 8:64."""
     note = ["--note", json.dumps(library.settings)]
     return STARTERS[library.family](library, place, [*measurement, *note])
+
+
+def shell_word(text):
+    """Paths within the checkout become relative to its root, where commands are meant to be run."""
+    path = os.environ.get("PATH", "")
+    if path and text.endswith(f":{path}"):
+        return shell_word(text.removesuffix(path)) + '"$PATH"'
+    return shlex.quote(text.replace(f"{ROOT}/", ""))
+
+
+def shell_line(start):
+    words = [f"{name}={shell_word(value)}" for name, value in start.environment.items()]
+    return " ".join([*words, *map(shell_word, start.argv)])
+
+
+def command_text(library, place, rate, measurement):
+    """One line for a shell that repeats one measurement of one library, as it is started here."""
+    lines = [shell_line(start) for start in STARTERS[library.family](library, place, measurement)]
+    text = lines[0] if len(lines) == 1 else f"({' & '.join(lines)} & wait)"
+    if not place.hosts:
+        return text
+    outside = [place.shoal, "vhosts", "-n", str(len(place.hosts)), "--rate", rate]
+    return " ".join(map(shell_word, [*outside, "--", "sh", "-c", text]))
 
 
 def missing(library):

@@ -64,7 +64,7 @@ def read_rows(file):
 def read_tail(file, lines=4):
     file.seek(0)
     text = file.read().decode(errors="replace").strip().splitlines()
-    return " | ".join(line.strip() for line in text[-lines:])
+    return " | ".join(dict.fromkeys(line.strip() for line in text[-lines:]))
 
 
 def wait_all(processes, deadline):

@@ -240,10 +240,10 @@ def test_comparison_writes_its_results(tmp_path):
     assert result.returncode == 0, result.stderr
     content = json.loads((tmp_path / "result.json").read_text())
     assert content["problems"] == []
-    assert set(content["summary"]) == {"8", "1024"}
-    for by_library in content["summary"].values():
-        assert all(summary["rounds"] == 2 for summary in by_library.values())
-        assert by_library["shoal"]["ratio_roof"] > 0
+    assert [each["size"] for each in content["sizes"]] == [8, 1024]
+    for each in content["sizes"]:
+        assert all(found["rounds"] == 2 for found in each["libraries"].values())
+        assert each["libraries"]["shoal"]["ratio_roof"] > 0
     table = (tmp_path / "result.md").read_text()
     assert "| 1 KiB |" in table and "shoal us" in table
 
