@@ -52,7 +52,7 @@ static void *swim(void *argument)
             }
             queued++;
         }
-        if (node_poll(node) > 0 || queued < swimmer->frames)
+        if (node_poll(node) > 0 || queued < swimmer->frames || all_came(swimmer))
             in_vain = 0;
         else if (++in_vain > swimmer->awake_polls && node_sleep(node, SLEEP_LIMIT_MS))
             snprintf(node->fault, sizeof(node->fault), "rank %d slept and was not woken",
