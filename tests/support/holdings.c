@@ -3,7 +3,10 @@
 #include "support/holdings.h"
 
 #include <dirent.h>
+#include <poll.h>
 #include <stddef.h>
+
+#define LEAVE_MS 10000
 
 /* Entries of a folder but for "." and ".."; -1 without it. */
 static int entries(const char *path)
@@ -26,4 +29,14 @@ int open_descriptors(void)
 int running_threads(void)
 {
     return entries("/proc/self/task");
+}
+
+int threads_left(int expected)
+{
+    int count = running_threads();
+    for (int tries = 0; count > expected && tries < LEAVE_MS; tries++) {
+        poll(NULL, 0, 1);
+        count = running_threads();
+    }
+    return count;
 }

@@ -6,5 +6,8 @@
 /* Open descriptors; -1 if they can't be counted. */
 int open_descriptors(void);
 int running_threads(void);
+/* The threads once there are at most `expected`, which is waited for a while: the kernel still
+ * counts one for a moment after it was joined. */
+int threads_left(int expected);
 
 #endif

@@ -229,12 +229,13 @@ struct holdings {
 
 static int gave_all_back(const struct holdings *before, bool serves)
 {
+    int threads_allowed = (serves ? SERVER_THREADS : 0) + SANITIZER_THREADS;
+    int more_threads = threads_left(before->threads + threads_allowed) - before->threads;
     size_t more_blocks = base_memory_blocks() - before->blocks;
     int more_descriptors = open_descriptors() - before->descriptors;
-    int more_threads = running_threads() - before->threads;
     if (more_blocks <= REMEMBERED_BLOCKS + (serves ? SERVER_BLOCKS : 0) && more_descriptors >= 0 &&
         more_descriptors <= (serves ? SERVER_DESCRIPTORS : 0) && more_threads >= 0 &&
-        more_threads <= (serves ? SERVER_THREADS : 0) + SANITIZER_THREADS)
+        more_threads <= threads_allowed)
         return 0;
     fprintf(stderr, "left: %zu blocks of memory, %d descriptors, %d threads\n", more_blocks,
             more_descriptors, more_threads);
