@@ -115,23 +115,28 @@ def test_a_rank_that_never_starts():
             assert "2" in text and "SHOAL_ERR" in text
 
 
-def rank_aborted(rank, size):
-    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
-    tensor = torch.zeros(3)
-    work = dist.irecv(tensor, 1 - rank)
+pending = []  # a rank's
+
+
+def rank_begins_to_receive(rank, size):
+    pending.append(dist.irecv(torch.zeros(3), 1 - rank))
     dist.barrier()
+
+
+def rank_aborted(rank, size):
     started = time.monotonic()
     if rank == 0:
-        backend.abort()
+        dist.group.WORLD._get_backend(torch.device("cpu")).abort()
     with pytest.raises(dist.DistError, match="abort"):
-        work.wait()
+        pending.pop().wait()
     assert time.monotonic() - started < 20
     with pytest.raises(dist.DistError, match="abort"):
-        dist.all_reduce(tensor)
+        dist.all_reduce(torch.zeros(3))
 
 
 def test_abort_ends_what_is_pending():
     with ranks.Ranks(2, rank_start, new_method()) as started:
+        started.call(rank_begins_to_receive)  # returns when both are out of the barrier
         started.call(rank_aborted)
 
 
