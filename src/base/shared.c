@@ -19,6 +19,10 @@
 #include "base/memory.h"
 #include "base/status.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 static size_t page_round(size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -202,6 +206,32 @@ enum shoal_status base_shared_commit(const struct base_shared *shared, size_t of
                                                                    : SHOAL_ERR_SYSTEM,
                                 errno, "cannot take %zu KiB of shared memory", bytes >> 10);
     return SHOAL_OK;
+}
+
+static int populate(void *address, size_t bytes)
+{
+    int result;
+    do
+        result = madvise(address, bytes, MADV_POPULATE_WRITE);
+    while (result != 0 && errno == EINTR);
+    return result;
+}
+
+bool base_shared_can_populate(void)
+{
+    static _Alignas(4096) char page[4096];
+    return populate(page, sizeof(page)) == 0 || errno != EINVAL;
+}
+
+enum shoal_status base_shared_populate(void *address, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = (uintptr_t)address / page * page;
+    uintptr_t end = ((uintptr_t)address + bytes + page - 1) / page * page;
+    if (populate((void *)first, end - first) == 0 || errno == EINVAL)
+        return SHOAL_OK;
+    return base_error_errno(SHOAL_ERR_MEMORY, errno, "cannot take %zu KiB of shared memory",
+                            bytes >> 10);
 }
 
 void base_shared_keep_mapping(struct base_shared *shared)

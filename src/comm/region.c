@@ -120,7 +120,8 @@ static enum shoal_status split(struct region_block *block, size_t at, size_t byt
     return SHOAL_OK;
 }
 
-enum shoal_status comm_region_alloc(struct comm_region *region, size_t bytes, size_t *offset)
+enum shoal_status comm_region_reserve(struct comm_region *region, size_t bytes, size_t taken_bytes,
+                                      size_t *offset)
 {
     size_t rounded = round_up(bytes);
     size_t align = rounded >= PAGE_BYTES ? PAGE_BYTES : 64;
@@ -129,11 +130,11 @@ enum shoal_status comm_region_alloc(struct comm_region *region, size_t bytes, si
         if (block->used || rounded < bytes || at + rounded < at ||
             at + rounded > block->offset + block->bytes)
             continue;
-        TRY(base_shared_commit(region->shared, at, rounded));
+        TRY(base_shared_commit(region->shared, at, taken_bytes));
         struct region_block *used = NULL;
         TRY(split(block, at, rounded, &used));
         used->used = true;
-        memset((char *)region->shared->address + at, 0, rounded);
+        memset((char *)region->shared->address + at, 0, taken_bytes);
         *offset = at;
         return SHOAL_OK;
     }
@@ -141,6 +142,11 @@ enum shoal_status comm_region_alloc(struct comm_region *region, size_t bytes, si
                       "%zu bytes of shared memory are not to be had: the region of %zu bytes is "
                       "full; raise SHOAL_SHARED_BYTES or free some",
                       bytes, region->shared->bytes);
+}
+
+enum shoal_status comm_region_alloc(struct comm_region *region, size_t bytes, size_t *offset)
+{
+    return comm_region_reserve(region, bytes, bytes, offset);
 }
 
 static void join_free(struct comm_region *region)
@@ -176,6 +182,8 @@ enum shoal_status comm_region_publish(struct base_shared *own, uint64_t context,
         struct region_entry *entry = &control->directory[i];
         if (atomic_load_explicit(&entry->context, memory_order_relaxed) != 0)
             continue;
+        if (i >= atomic_load_explicit(&control->directory_end, memory_order_relaxed))
+            atomic_store(&control->directory_end, i + 1);
         atomic_store(&entry->offset, offset);
         atomic_store(&entry->context, context);
         return SHOAL_OK;
@@ -187,7 +195,8 @@ enum shoal_status comm_region_publish(struct base_shared *own, uint64_t context,
 void comm_region_withdraw(struct base_shared *own, uint64_t context)
 {
     struct region_control *control = comm_region_control_of(own);
-    for (int i = 0; i < COMM_DIRECTORY_MAX; i++)
+    int end = atomic_load_explicit(&control->directory_end, memory_order_relaxed);
+    for (int i = 0; i < end; i++)
         if (atomic_load_explicit(&control->directory[i].context, memory_order_relaxed) == context)
             atomic_store(&control->directory[i].context, 0);
 }
@@ -195,7 +204,8 @@ void comm_region_withdraw(struct base_shared *own, uint64_t context)
 size_t comm_region_find(const struct base_shared *shared, uint64_t context)
 {
     struct region_control *control = comm_region_control_of(shared);
-    for (int i = 0; i < COMM_DIRECTORY_MAX; i++) {
+    int end = atomic_load(&control->directory_end);
+    for (int i = 0; i < end; i++) {
         struct region_entry *entry = &control->directory[i];
         if (atomic_load(&entry->context) != context)
             continue;

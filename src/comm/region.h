@@ -6,8 +6,8 @@
  *   shm transport's part
  *   heap: slots of same-host groups and shoal_alloc
  *
- * Only the owner allocates; peers read by offset. Pages are taken when allocated
- * (base_shared_commit), so a write never fails later.
+ * Only the owner allocates; peers read by offset. Pages are taken before they are
+ * written (base_shared_commit), so a write never fails.
  */
 #ifndef SHOAL_COMM_REGION_H
 #define SHOAL_COMM_REGION_H
@@ -31,8 +31,9 @@ struct region_entry {
 
 struct region_control {
     _Alignas(64) struct base_bell bell;
-    _Alignas(64) atomic_uint left; /* the owner leaves in good order */
-    _Alignas(64) struct region_entry directory[COMM_DIRECTORY_MAX];
+    _Alignas(64) atomic_uint left;         /* the owner leaves in good order */
+    _Alignas(64) atomic_int directory_end; /* entries from here on were never used; only grows */
+    struct region_entry directory[COMM_DIRECTORY_MAX];
 };
 
 #define REGION_CONTROL_BYTES (((sizeof(struct region_control)) + 4095) / 4096 * 4096)
@@ -54,6 +55,10 @@ enum shoal_status comm_region_open(struct base_shared *shared, size_t heap_offse
 void comm_region_close(struct comm_region *region);
 /* Zeroed, 64-byte aligned (4096 for 4096 bytes and more); *offset from the region's start. */
 enum shoal_status comm_region_alloc(struct comm_region *region, size_t bytes, size_t *offset);
+/* Only the first `taken_bytes` are there, and zeroed; the owner takes of the rest what it writes
+ * (base_shared_commit). */
+enum shoal_status comm_region_reserve(struct comm_region *region, size_t bytes, size_t taken_bytes,
+                                      size_t *offset);
 /* SHOAL_ERR_ARGUMENT if offset is no block in use. */
 enum shoal_status comm_region_free(struct comm_region *region, size_t offset);
 

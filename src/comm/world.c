@@ -164,8 +164,8 @@ static uint64_t host_nonce(const struct making *making)
     return nonce;
 }
 
-/* Of each pair of local ranks: with many ranks the rings are smaller, so that a rank's part of its
- * region stays within RINGS_BYTES_MAX. */
+/* Of each pair of local ranks: with many ranks the rings are smaller, so that a rank's rings stay
+ * within RINGS_BYTES_MAX when all its peers write to it. */
 static size_t ring_bytes_for(int local_size)
 {
     size_t ring_bytes = (size_t)base_option_int(OPTION_RING_BYTES);
@@ -180,13 +180,15 @@ static enum shoal_status share_memory(struct making *making)
     size_t ring_bytes = ring_bytes_for(world->local_size);
     size_t part_bytes = net_shm_part_bytes(world->local_size, ring_bytes);
     size_t heap_offset = (REGION_CONTROL_BYTES + part_bytes + 4095) / 4096 * 4096;
+    size_t head_bytes =
+        base_shared_can_populate() ? net_shm_head_bytes(world->local_size) : part_bytes;
     struct boot_host_options options = {.local_rank = world->local_rank,
                                         .local_size = world->local_size,
                                         .job = making->meeting.identity.job,
                                         .secret = making->meeting.identity.secret,
                                         .nonce = host_nonce(making),
                                         .region_bytes = region_bytes(),
-                                        .commit_bytes = heap_offset,
+                                        .commit_bytes = REGION_CONTROL_BYTES + head_bytes,
                                         .deadline_ns = making->meeting.deadline_ns};
     if (options.region_bytes < 2 * heap_offset)
         options.region_bytes = 2 * heap_offset;

@@ -186,23 +186,29 @@ static void publish_taken(struct local_op *op, uint64_t b)
         atomic_store_explicit(taken, op->first_block + b + 1, memory_order_release);
 }
 
+/* The first move on a block. Without memory for it the group is broken, and nothing published. */
+static void put(struct local_op *op, uint64_t b)
+{
+    struct local_stamp *stamp = &op->local->own->stamps[(op->first_block + b) % LOCAL_SLOTS];
+    if (b == 0)
+        local_history_note(op->local, op->sequence, op->signature);
+    if (b == 0 && op->offerable)
+        local_direct_answer(op, stamp);
+    if (b == 0 && op->offers)
+        op->way = LOCAL_OFFERED;
+    else if (local_take_stage(op, b))
+        local_put(op, b);
+    else
+        return;
+    stamp->signature = op->signature;
+    publish(op, &stamp->number, b);
+}
+
 static void do_move(struct local_op *op, uint64_t b)
 {
     struct local_slot *own = op->local->own;
-    struct local_stamp *stamp = &own->stamps[(op->first_block + b) % LOCAL_SLOTS];
     switch ((enum move)op->move) {
-    case MOVE_PUT:
-        if (b == 0)
-            local_history_note(op->local, op->sequence, op->signature);
-        if (b == 0 && op->offerable)
-            local_direct_answer(op, stamp);
-        if (b == 0 && op->offers)
-            op->way = LOCAL_OFFERED;
-        else
-            local_put(op, b);
-        stamp->signature = op->signature;
-        publish(op, &stamp->number, b);
-        break;
+    case MOVE_PUT: put(op, b); break;
     case MOVE_REDUCE:
         local_reduce(op, b);
         publish(op, &own->reduced, b);
@@ -253,7 +259,7 @@ static void take_answer(struct local_op *op)
         local_direct_work(op);
         op->way = LOCAL_WORKED;
         publish(op, &own->reduced, op->block_count - 1);
-    } else {
+    } else if (local_take_stage(op, 0)) {
         count_bytes(op, staged_way(op));
         local_put(op, 0);
         op->way = LOCAL_BY_BLOCKS;

@@ -68,7 +68,8 @@ static enum shoal_status take_slot(struct local_group *local)
         sizeof(struct local_slot) + LOCAL_SLOTS * (local->block_bytes + local->slice_bytes);
     pthread_mutex_lock(&world->region_lock);
     comm_region_reclaim(&world->region, world->host->regions, world->dead);
-    enum shoal_status status = comm_region_alloc(&world->region, bytes, &local->own_offset);
+    enum shoal_status status =
+        comm_region_reserve(&world->region, bytes, sizeof(struct local_slot), &local->own_offset);
     if (status == SHOAL_OK) {
         local->own = (struct local_slot *)((char *)own->address + local->own_offset);
         status = comm_region_publish(own, local->group->context, local->own_offset);

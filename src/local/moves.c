@@ -73,6 +73,67 @@ void local_op_lay_out(struct local_op *op)
     op->block_count = n == 0 ? 1 : (n + op->block_elems - 1) / op->block_elems;
 }
 
+/* ---- memory of the own stage
+ * ------------------------------------------------------------------------------------------------
+ */
+
+/* How much of a block this rank writes at most. */
+static size_t staged_bytes(const struct local_op *op)
+{
+    const struct local_group *local = op->local;
+    enum coll_kind kind = op->call.kind;
+    bool root = local->group->rank == op->call.root;
+    bool writes = kind == COLL_BROADCAST || kind == COLL_SCATTER ? root
+                  : kind == COLL_GATHER                          ? !root
+                                                                 : true;
+    if (!writes || op->mode == LOCAL_INLINE)
+        return 0;
+    if (put_per_rank(op))
+        return (size_t)(local->group->size - 1) * local->slice_bytes +
+               local_min(op->bytes, local->slice_bytes);
+    return local_min(op->bytes, local->block_bytes);
+}
+
+static size_t result_bytes(const struct local_op *op)
+{
+    if (!op->reduces || op->in_peer || op->call.kind == COLL_REDUCE_SCATTER)
+        return 0;
+    struct local_run run = local_run_of(op, 0, op->call.count);
+    return local_slice_of(op, run.count, 0).count * op->elem_bytes;
+}
+
+/* Makes *taken at least `bytes`. */
+static enum shoal_status take_memory(const struct local_group *local, const unsigned char *start,
+                                     size_t bytes, size_t *taken)
+{
+    const struct comm_world *world = local->group->world;
+    const struct base_shared *own = &world->host->regions[world->local_rank];
+    size_t offset = (size_t)(start - (const unsigned char *)own->address);
+    if (bytes <= *taken)
+        return SHOAL_OK;
+    TRY(base_shared_commit(own, offset + *taken, bytes - *taken));
+    *taken = bytes;
+    return SHOAL_OK;
+}
+
+bool local_take_stage(struct local_op *op, uint64_t b)
+{
+    struct local_group *local = op->local;
+    struct comm_group *group = local->group;
+    uint64_t block = op->first_block + b;
+    char who[160];
+    enum shoal_status status =
+        take_memory(local, local_stage(local, group->rank, block), staged_bytes(op),
+                    &local->stage_taken[block % LOCAL_SLOTS]);
+    if (status == SHOAL_OK)
+        status = take_memory(local, local_result(local, group->rank, block), result_bytes(op),
+                             &local->result_taken[block % LOCAL_SLOTS]);
+    if (status != SHOAL_OK)
+        comm_group_break(group, status, "group '%s': %s: %s", group->name,
+                         comm_rank_text(group, group->rank, who, sizeof(who)), base_error_text());
+    return status == SHOAL_OK;
+}
+
 /* ---- put
  * ------------------------------------------------------------------------------------------------------
  */

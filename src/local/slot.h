@@ -59,7 +59,8 @@ struct local_slot {
     int32_t failure_status;
     char failure_text[BASE_ERROR_TEXT_BYTES];
     _Alignas(64) struct local_record history[LOCAL_HISTORY];
-    _Alignas(4096) unsigned char stage[]; /* LOCAL_SLOTS blocks, then LOCAL_SLOTS results */
+    _Alignas(4096) unsigned char stage[]; /* LOCAL_SLOTS blocks, then LOCAL_SLOTS results; their
+                                           * memory is taken before it is first written */
 };
 
 struct local_group {
@@ -71,6 +72,8 @@ struct local_group {
     int *local_index;          /* [size] index in the host's tables */
     bool attached;             /* all slots are found */
     size_t own_offset;
+    size_t stage_taken[LOCAL_SLOTS]; /* so much of each of the own blocks has its memory */
+    size_t result_taken[LOCAL_SLOTS];
     size_t block_bytes;     /* of a stage block */
     size_t slice_bytes;     /* of a result, and of a block's part per rank: block_bytes / size */
     size_t symmetric_bytes; /* up to here every rank sums everything itself */
@@ -129,6 +132,9 @@ static inline bool local_sums(const struct local_op *op)
 /* moves.c */
 /* Fills mode, blocks and elements from the call. */
 void local_op_lay_out(struct local_op *op);
+/* Takes memory for what this rank writes of block b; false if there is none: then the group broke.
+ */
+bool local_take_stage(struct local_op *op, uint64_t b);
 /* The moves on block b of the operation (0 …). */
 void local_put(struct local_op *op, uint64_t b);
 void local_reduce(struct local_op *op, uint64_t b);

@@ -28,11 +28,22 @@ struct net_inproc_hall {
     unsigned char *rings; /* [to][from] */
 };
 
+/* A ring's bytes lie behind it. */
+static size_t memory_bytes(size_t ring_bytes)
+{
+    return sizeof(struct net_ring) + ring_bytes;
+}
+
 static struct net_ring *ring_of(const struct net_inproc_hall *hall, int to, int from)
 {
     size_t index = (size_t)to * (size_t)hall->size + (size_t)from;
 
-    return (struct net_ring *)(hall->rings + index * net_ring_memory_bytes(hall->ring_bytes));
+    return (struct net_ring *)(hall->rings + index * memory_bytes(hall->ring_bytes));
+}
+
+static unsigned char *data_of(const struct net_inproc_hall *hall, int to, int from)
+{
+    return (unsigned char *)(ring_of(hall, to, from) + 1);
 }
 
 static enum shoal_status take_seats(struct net_inproc_hall *hall)
@@ -65,7 +76,7 @@ enum shoal_status net_inproc_hall_create(int size, size_t ring_bytes, struct net
     if (status == SHOAL_OK)
         status = take_seats(hall);
     if (status == SHOAL_OK)
-        status = base_alloc(count * net_ring_memory_bytes(ring_bytes), "an inproc hall's rings",
+        status = base_alloc(count * memory_bytes(ring_bytes), "an inproc hall's rings",
                             (void **)&hall->rings);
     if (status != SHOAL_OK) {
         net_inproc_hall_free(hall);
@@ -107,6 +118,8 @@ static int gather_peers(struct net_inproc_hall *hall, int rank, struct net_ring_
             peers[count++] = (struct net_ring_peer){.peer = i,
                                                     .outward = ring_of(hall, i, rank),
                                                     .inward = ring_of(hall, rank, i),
+                                                    .outward_data = data_of(hall, i, rank),
+                                                    .inward_data = data_of(hall, rank, i),
                                                     .dead = &hall->seats[i].killed,
                                                     .bell = &hall->seats[i].bell,
                                                     .event_fd = hall->seats[i].event_fd};

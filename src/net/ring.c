@@ -26,18 +26,15 @@ bool net_ring_bytes_valid(size_t data_bytes)
     return data_bytes >= NET_RING_MIN_BYTES && (data_bytes & (data_bytes - 1)) == 0;
 }
 
-size_t net_ring_memory_bytes(size_t data_bytes)
-{
-    return sizeof(struct net_ring) + data_bytes;
-}
-
 /* ---- writer ---- */
 
-void net_ring_writer_init(struct net_ring_writer *writer, struct net_ring *ring, size_t data_bytes)
+void net_ring_writer_init(struct net_ring_writer *writer, struct net_ring *ring,
+                          unsigned char *data, size_t data_bytes)
 {
     BASE_ASSERT(net_ring_bytes_valid(data_bytes));
     *writer = (struct net_ring_writer){
         .ring = ring,
+        .data = data,
         .data_bytes = data_bytes,
         .piece_bytes = smaller(data_bytes / 4, PIECE_BYTES_MAX),
         .written = atomic_load_explicit(&ring->written, memory_order_relaxed),
@@ -84,9 +81,9 @@ static void put_bytes(struct net_ring_writer *writer, const void *from, uint64_t
     uint64_t at = writer->written & (writer->data_bytes - 1);
     uint64_t until_wrap = smaller(bytes, writer->data_bytes - at);
 
-    memcpy(writer->ring->data + at, from, until_wrap);
+    memcpy(writer->data + at, from, until_wrap);
     if (bytes > until_wrap)
-        memcpy(writer->ring->data, (const unsigned char *)from + until_wrap, bytes - until_wrap);
+        memcpy(writer->data, (const unsigned char *)from + until_wrap, bytes - until_wrap);
     writer->written += bytes;
 }
 
@@ -125,12 +122,14 @@ void net_ring_end(struct net_ring_writer *writer, enum net_ring_ended how)
 
 /* ---- reader ---- */
 
-void net_ring_reader_init(struct net_ring_reader *reader, struct net_ring *ring, size_t data_bytes)
+void net_ring_reader_init(struct net_ring_reader *reader, struct net_ring *ring,
+                          const unsigned char *data, size_t data_bytes)
 {
     uint64_t read = atomic_load_explicit(&ring->read, memory_order_relaxed);
 
     BASE_ASSERT(net_ring_bytes_valid(data_bytes));
     *reader = (struct net_ring_reader){.ring = ring,
+                                       .data = data,
                                        .data_bytes = data_bytes,
                                        .read = read,
                                        .read_published = read,
@@ -154,7 +153,7 @@ void net_ring_take_header(struct net_ring_reader *reader, struct net_header *hea
 {
     uint64_t at = reader->read & (reader->data_bytes - 1);
 
-    memcpy(header, reader->ring->data + at, NET_HEADER_BYTES);
+    memcpy(header, reader->data + at, NET_HEADER_BYTES);
     reader->read += NET_HEADER_BYTES;
 }
 
@@ -165,9 +164,9 @@ uint64_t net_ring_take(struct net_ring_reader *reader, void *out, uint64_t missi
     uint64_t until_wrap = smaller(count, reader->data_bytes - at);
 
     if (out != NULL) {
-        memcpy(out, reader->ring->data + at, until_wrap);
+        memcpy(out, reader->data + at, until_wrap);
         if (count > until_wrap)
-            memcpy((unsigned char *)out + until_wrap, reader->ring->data, count - until_wrap);
+            memcpy((unsigned char *)out + until_wrap, reader->data, count - until_wrap);
     }
     reader->read += count;
     if (count == missing)

@@ -37,24 +37,25 @@ struct net_ring {
     atomic_uint blocked;                                    /* 1: the writer waits for space */
     atomic_uint ended;                                      /* enum net_ring_ended */
     _Alignas(NET_RING_LINE_BYTES) _Atomic uint64_t read;    /* the reader's line */
-    _Alignas(NET_RING_LINE_BYTES) unsigned char data[];
 };
 
-/* Memory of a ring that holds data_bytes, a power of two of at least NET_RING_MIN_BYTES. */
-size_t net_ring_memory_bytes(size_t data_bytes);
+/* Whether a ring can hold data_bytes: a power of two of at least NET_RING_MIN_BYTES. */
 bool net_ring_bytes_valid(size_t data_bytes);
 
 /* ---- the writer's side: private to it -------------------------------------------------------- */
 
 struct net_ring_writer {
     struct net_ring *ring;
+    unsigned char *data;
     uint64_t data_bytes, piece_bytes;
     uint64_t written;   /* = ring->written */
     uint64_t read_seen; /* <= ring->read */
     bool blocked;       /* = ring->blocked */
 };
 
-void net_ring_writer_init(struct net_ring_writer *writer, struct net_ring *ring, size_t data_bytes);
+/* The ring's bytes lie at data, which need not be there before the first net_ring_put. */
+void net_ring_writer_init(struct net_ring_writer *writer, struct net_ring *ring,
+                          unsigned char *data, size_t data_bytes);
 
 enum net_ring_put {
     NET_RING_PUT_ALL,   /* the frame's last byte is in */
@@ -74,13 +75,15 @@ void net_ring_end(struct net_ring_writer *writer, enum net_ring_ended how);
 
 struct net_ring_reader {
     struct net_ring *ring;
+    const unsigned char *data;
     uint64_t data_bytes;
     uint64_t read;           /* taken so far */
     uint64_t read_published; /* = ring->read */
     uint64_t written_seen;   /* <= ring->written */
 };
 
-void net_ring_reader_init(struct net_ring_reader *reader, struct net_ring *ring, size_t data_bytes);
+void net_ring_reader_init(struct net_ring_reader *reader, struct net_ring *ring,
+                          const unsigned char *data, size_t data_bytes);
 
 /* Bytes that can be taken now; looks at the writer's count only when there are none left of the
  * last look. */

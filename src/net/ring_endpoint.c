@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/shared.h"
 #include "base/status.h"
 
 /* While closing: how long to sleep at most before looking again. */
@@ -105,12 +106,22 @@ static void look_for_end(struct net_ring_endpoint *ep, struct net_ring_link *lin
 
 /* ---- sending ---- */
 
+/* Before the first frame to a peer; without memory the link breaks at the next poll. */
+static bool take_outward(struct net_ring_link *link)
+{
+    if (!link->has_outward)
+        link->has_outward =
+            base_shared_populate(link->writer.data, link->writer.data_bytes) == SHOAL_OK;
+    link->broken |= !link->has_outward;
+    return link->has_outward;
+}
+
 static void flush(struct net_ring_endpoint *ep, struct net_ring_link *link)
 {
     struct net_ring_writer *writer = &link->writer;
     uint64_t stop = writer->written + 2 * writer->data_bytes, rung = writer->written;
 
-    if (link->flushing || own_dead(ep))
+    if (link->flushing || own_dead(ep) || link->queue.first == NULL || !take_outward(link))
         return;
     link->flushing = true;
     while (link->queue.first != NULL && writer->written < stop) {
@@ -245,7 +256,7 @@ static void poll_link(struct net_ring_endpoint *ep, struct net_ring_link *link)
     if (link->state != NET_RING_LINK_OPEN)
         return;
     if (link->broken) {
-        lose(ep, link, "no memory to finish a frame to rank %d", link->peer);
+        lose(ep, link, "no memory for a frame to rank %d", link->peer);
         return;
     }
     if (link->queue.first != NULL)
@@ -325,15 +336,16 @@ void net_ring_endpoint_peer_gone(struct net_endpoint *endpoint, int peer, bool l
 /* ---- open and close ---- */
 
 static void init_link(struct net_ring_link *link, const struct net_ring_peer *peer,
-                      size_t ring_bytes)
+                      const struct net_ring_endpoint_options *options)
 {
     link->peer = peer->peer;
     link->state = NET_RING_LINK_OPEN;
     link->dead = peer->dead;
     link->bell = peer->bell;
     link->event_fd = peer->event_fd;
-    net_ring_writer_init(&link->writer, peer->outward, ring_bytes);
-    net_ring_reader_init(&link->reader, peer->inward, ring_bytes);
+    link->has_outward = !options->takes_rings;
+    net_ring_writer_init(&link->writer, peer->outward, peer->outward_data, options->ring_bytes);
+    net_ring_reader_init(&link->reader, peer->inward, peer->inward_data, options->ring_bytes);
 }
 
 enum shoal_status net_ring_endpoint_open(const struct net_ring_endpoint_options *options,
@@ -360,7 +372,7 @@ enum shoal_status net_ring_endpoint_open(const struct net_ring_endpoint_options 
     for (int i = 0; i < size; i++)
         ep->link_of[i] = -1;
     for (int i = 0; i < count; i++) {
-        init_link(&ep->links[i], &options->peers[i], options->ring_bytes);
+        init_link(&ep->links[i], &options->peers[i], options);
         ep->link_of[options->peers[i].peer] = i;
     }
     memcpy(address, &rank, sizeof(rank));

@@ -32,7 +32,8 @@ struct net_ring_link {
     struct net_ring_writer writer;
     struct net_ring_reader reader;
     struct net_frame_queue queue;
-    bool flushing; /* a flush is under way further up the stack */
+    bool flushing;    /* a flush is under way further up the stack */
+    bool has_outward; /* the ring that this rank writes has its memory */
     /* the frame that is arriving */
     bool in_payload;
     struct net_header header;
@@ -66,6 +67,8 @@ struct net_ring_endpoint {
 struct net_ring_peer {
     int peer;                          /* world rank */
     struct net_ring *outward, *inward; /* this rank writes, this rank reads */
+    unsigned char *outward_data;       /* the rings' bytes */
+    const unsigned char *inward_data;
     const atomic_int *dead;
     struct base_bell *bell;
     int event_fd;
@@ -79,6 +82,7 @@ struct net_ring_endpoint_options {
     const struct net_ring_peer *peers;
     int peer_count;
     size_t ring_bytes;
+    bool takes_rings; /* the bytes of a ring have no memory before they are populated */
     const atomic_int *own_dead;
     struct base_bell *bell;
     int event_fd;

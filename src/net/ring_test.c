@@ -15,7 +15,7 @@
 #include "net/frame_queue.h"
 #include "net/ring.h"
 
-enum { DATA_BYTES = 1024 };
+enum { DATA_BYTES = 1024, MEMORY_BYTES = sizeof(struct net_ring) + DATA_BYTES };
 
 struct pair {
     void *writer_side, *reader_side;
@@ -25,7 +25,7 @@ struct pair {
 
 static void open_pair(struct pair *pair)
 {
-    size_t bytes = net_ring_memory_bytes(DATA_BYTES);
+    size_t bytes = MEMORY_BYTES;
     int fd = memfd_create("ring_test", MFD_CLOEXEC);
 
     assert_true(fd >= 0);
@@ -36,14 +36,15 @@ static void open_pair(struct pair *pair)
     assert_ptr_not_equal(pair->writer_side, MAP_FAILED);
     assert_ptr_not_equal(pair->reader_side, MAP_FAILED);
     assert_ptr_not_equal(pair->writer_side, pair->reader_side);
-    net_ring_writer_init(&pair->writer, pair->writer_side, DATA_BYTES);
-    net_ring_reader_init(&pair->reader, pair->reader_side, DATA_BYTES);
+    struct net_ring *writers = pair->writer_side, *readers = pair->reader_side;
+    net_ring_writer_init(&pair->writer, writers, (unsigned char *)(writers + 1), DATA_BYTES);
+    net_ring_reader_init(&pair->reader, readers, (unsigned char *)(readers + 1), DATA_BYTES);
 }
 
 static void close_pair(struct pair *pair)
 {
-    munmap(pair->writer_side, net_ring_memory_bytes(DATA_BYTES));
-    munmap(pair->reader_side, net_ring_memory_bytes(DATA_BYTES));
+    munmap(pair->writer_side, MEMORY_BYTES);
+    munmap(pair->reader_side, MEMORY_BYTES);
 }
 
 /* Puts the frame and takes it out on the other side, in as many turns as it needs. */

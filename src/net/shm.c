@@ -10,16 +10,30 @@
 #include "base/status.h"
 #include "net/ring_endpoint.h"
 
+#define PAGE_BYTES 4096
+
+size_t net_shm_head_bytes(int local_size)
+{
+    size_t bytes = (size_t)local_size * sizeof(struct net_ring);
+
+    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
 size_t net_shm_part_bytes(int local_size, size_t ring_bytes)
 {
-    return (size_t)local_size * net_ring_memory_bytes(ring_bytes);
+    return net_shm_head_bytes(local_size) + (size_t)local_size * ring_bytes;
 }
 
 static struct net_ring *ring_of(const struct net_shm_map *map, int to, int from)
 {
+    return (struct net_ring *)map->parts[to] + from;
+}
+
+static unsigned char *data_of(const struct net_shm_map *map, int to, int from)
+{
     unsigned char *part = map->parts[to];
 
-    return (struct net_ring *)(part + (size_t)from * net_ring_memory_bytes(map->ring_bytes));
+    return part + net_shm_head_bytes(map->local_size) + (size_t)from * map->ring_bytes;
 }
 
 static enum shoal_status check_map(const struct net_shm_map *map,
@@ -49,11 +63,14 @@ static int gather_peers(const struct net_shm_map *map, struct net_ring_peer *pee
 
     for (int i = 0; i < map->local_size; i++) {
         if (i != map->local_rank)
-            peers[count++] = (struct net_ring_peer){.peer = map->world_ranks[i],
-                                                    .outward = ring_of(map, i, map->local_rank),
-                                                    .inward = ring_of(map, map->local_rank, i),
-                                                    .bell = map->bells[i],
-                                                    .event_fd = map->event_fds[i]};
+            peers[count++] =
+                (struct net_ring_peer){.peer = map->world_ranks[i],
+                                       .outward = ring_of(map, i, map->local_rank),
+                                       .inward = ring_of(map, map->local_rank, i),
+                                       .outward_data = data_of(map, i, map->local_rank),
+                                       .inward_data = data_of(map, map->local_rank, i),
+                                       .bell = map->bells[i],
+                                       .event_fd = map->event_fds[i]};
     }
     return count;
 }
@@ -75,6 +92,7 @@ static enum shoal_status open_endpoint(const struct net_endpoint_options *option
         .peers = peers,
         .peer_count = gather_peers(map, peers),
         .ring_bytes = map->ring_bytes,
+        .takes_rings = true,
         .bell = map->bells[map->local_rank],
         .event_fd = map->event_fds[map->local_rank],
     };
