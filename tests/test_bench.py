@@ -288,3 +288,14 @@ def test_wrong_arguments_of_the_comparison(tmp_path):
         result = compare(tmp_path, *arguments)
         assert result.returncode != 0
         assert words in result.stderr
+
+
+def test_start_is_measured():
+    rows = bench_rows("start", "-n", "2,5", "--rounds", 2)
+    assert [row["ranks"] for row in rows] == [2, 5]
+    for row in rows:
+        assert 0 < row["arrive_ms"] < row["launch_ms"] <= row["launch_ms_high"]
+        assert row["create_ms"] > 0 and 0 < row["subset_ms"] <= row["subset_sum_ms"]
+        assert 0 < row["shared_bytes"] <= row["shared_sum_bytes"] <= row["mapped_bytes"]
+        assert row["private_bytes"] > 0 and row["descriptors"] > 2 * row["ranks"]
+        assert row["threads"] == 1

@@ -17,6 +17,7 @@
 #include "bench_kernel.h"
 #include "bench_measure.h"
 #include "bench_roof.h"
+#include "bench_start.h"
 #include "shoal.h"
 #include "virtual_hosts.h"
 
@@ -86,9 +87,11 @@ struct bench {
 static void print_help(void)
 {
     printf("usage: shoal bench OPERATION [OPTION...]\n"
-           "       shoal bench kernel [OPTION...]\n\n"
+           "       shoal bench kernel [OPTION...]\n"
+           "       shoal bench start [OPTION...]\n\n"
            "Measures an operation between ranks: %s;\n"
-           "or the arithmetic loops on one core (shoal bench kernel --help).\n\n",
+           "or the arithmetic loops on one core (shoal bench kernel --help);\n"
+           "or how ranks start, and what that costs (shoal bench start --help).\n\n",
            bench_operation_names());
     arguments_help(table, BENCH_ARG_COUNT, stdout);
     printf(
@@ -377,6 +380,8 @@ int cmd_bench(int argc, char **argv)
                           .group = {.command = "bench"}};
     if (argc > 1 && strcmp(argv[1], "kernel") == 0)
         return bench_kernel(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "start") == 0)
+        return bench_start(argc - 1, argv + 1);
     enum shoal_status status = arguments_read(&bench, argc, argv);
     if (status == SHOAL_OK && bench.help) {
         print_help();

@@ -15,6 +15,7 @@ int cmd_bench(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_tune(int argc, char **argv);
+int cmd_start_rank(int argc, char **argv);
 int cmd_tune_rank(int argc, char **argv);
 int cmd_vhosts(int argc, char **argv);
 int cmd_vhosts_exec(int argc, char **argv);
@@ -32,6 +33,7 @@ static const struct {
     {"vhosts", cmd_vhosts, "make virtual hosts on this machine (root)"},
     {"vhosts-exec", cmd_vhosts_exec, "run a program in a virtual host"},
     {"run-agent", cmd_run_agent, NULL},
+    {"start-rank", cmd_start_rank, NULL},
     {"tune-rank", cmd_tune_rank, NULL},
 };
 

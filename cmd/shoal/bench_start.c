@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench_start.c: `shoal bench start`: starts ranks on this host again and again (`shoal run` of
+ * `shoal start-rank`) and shows medians of what they measured.
+ */
+#include "bench_start.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "arguments.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "launch/process.h"
+#include "shoal.h"
+
+#define EXIT_USAGE 2
+#define RANKS_MAX  256 /* on one host */
+#define LIST_MAX   16
+#define ROUNDS_MAX 100
+#define LINE_BYTES 1024
+
+enum { START_ARG_RANKS, START_ARG_ROUNDS, START_ARG_JSON, START_ARG_HELP, START_ARG_COUNT };
+
+static const struct argument table[START_ARG_COUNT] = {
+    [START_ARG_RANKS] = {"ranks", 'n', "LIST", "numbers of ranks (default 2,4,8,16,32,64)"},
+    [START_ARG_ROUNDS] = {"rounds", 0, "N", "starts for each number (default 5)"},
+    [START_ARG_JSON] = {"json", 'j', NULL, "one JSON object per number of ranks"},
+    [START_ARG_HELP] = {"help", 'h', NULL, "this text"},
+};
+
+static const struct {
+    const char *name, *head; /* in JSON, and above its column; bytes are shown in KiB */
+} start_values[START_VALUE_COUNT] = {
+    [START_LAUNCH_MS] = {"launch_ms", "launch"},
+    [START_ARRIVE_MS] = {"arrive_ms", "arrive"},
+    [START_CREATE_MS] = {"create_ms", "create"},
+    [START_SPLIT_MS] = {"split_ms", "split"},
+    [START_SUBSET_MS] = {"subset_ms", "subset"},
+    [START_SUBSET_SUM_MS] = {"subset_sum_ms", "first sum"},
+    [START_SUM_MS] = {"sum_ms", "sum"},
+    [START_MAPPED_BYTES] = {"mapped_bytes", NULL},
+    [START_SHARED_BYTES] = {"shared_bytes", "shared"},
+    [START_SHARED_SUM_BYTES] = {"shared_sum_bytes", "sh. 1M"},
+    [START_PRIVATE_BYTES] = {"private_bytes", "private"},
+    [START_PRIVATE_SUM_BYTES] = {"private_sum_bytes", "pr. 1M"},
+    [START_PAGE_TABLE_BYTES] = {"page_table_bytes", "tables"},
+    [START_DESCRIPTORS] = {"descriptors", "fds"},
+    [START_THREADS] = {"threads", "threads"},
+};
+
+struct start_bench {
+    int ranks[LIST_MAX];
+    int ranks_count;
+    long rounds;
+    bool json, help;
+};
+
+static void print_help(void)
+{
+    printf(
+        "usage: shoal bench start [OPTION...]\n\n"
+        "Measures how long it takes until processes on this host are a group, and what that\n"
+        "costs them. All ranks of a start are measured; the last or the largest counts, and the\n"
+        "median of the starts is shown.\n\n");
+    arguments_help(table, START_ARG_COUNT, stdout);
+    printf(
+        "\nColumns, in ms: launch, from the start of `shoal run` until every rank has its\n"
+        "group; arrive, of that until the last rank has asked for it; create, another group of\n"
+        "all that running ranks make; split and subset, a sub-group of all; first sum, a subset\n"
+        "until its first allreduce of 8 bytes is done; sum, a later one. In KiB for each rank:\n"
+        "shared memory when the group is made and after an allreduce of 1 MiB, memory of its\n"
+        "own and page tables, and descriptors and threads: more than without a group.\n");
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+static enum shoal_status ranks_read(struct start_bench *bench, const char *list)
+{
+    for (bench->ranks_count = 0; bench->ranks_count < LIST_MAX;) {
+        char word[16];
+        long ranks = 0;
+        size_t bytes = strcspn(list, ",");
+        snprintf(word, sizeof(word), "%.*s", (int)(bytes < sizeof(word) ? bytes : 0), list);
+        TRY(argument_number("-n", word, 2, RANKS_MAX, &ranks));
+        bench->ranks[bench->ranks_count++] = (int)ranks;
+        if (list[bytes] == '\0')
+            return SHOAL_OK;
+        list += bytes + 1;
+    }
+    return base_error(SHOAL_ERR_ARGUMENT, "-n: at most %d numbers of ranks", LIST_MAX);
+}
+
+static enum shoal_status arguments_read(struct start_bench *bench, int argc, char **argv)
+{
+    struct arguments arguments = {.command = "bench start",
+                                  .table = table,
+                                  .count = START_ARG_COUNT,
+                                  .argc = argc,
+                                  .argv = argv,
+                                  .at = 1};
+    for (;;) {
+        int id;
+        const char *value;
+        TRY(arguments_next(&arguments, &id, &value));
+        if (id == ARGUMENTS_END)
+            break;
+        if (id == START_ARG_RANKS)
+            TRY(ranks_read(bench, value));
+        else if (id == START_ARG_ROUNDS)
+            TRY(argument_number("--rounds", value, 1, ROUNDS_MAX, &bench->rounds));
+        else if (id == START_ARG_JSON)
+            bench->json = true;
+        else
+            bench->help = true;
+    }
+    if (arguments.at < argc)
+        return base_error(SHOAL_ERR_ARGUMENT, "what is '%s'?", argv[arguments.at]);
+    return SHOAL_OK;
+}
+
+/* ---- one start ------------------------------------------------------------------------------- */
+
+/* Becomes `shoal run ... shoal start-rank`, its stdout to `out`. The clock starts here. */
+static void child_run(int ranks, const char *self, int out)
+{
+    char count[16], launched[24];
+    char *const words[] = {(char *)self, "run",        "--no-tag",   "--quiet", "-n", count,
+                           "--",         (char *)self, "start-rank", launched,  NULL};
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    dup2(out, STDOUT_FILENO);
+    snprintf(count, sizeof(count), "%d", ranks);
+    snprintf(launched, sizeof(launched), "%" PRId64, base_now_ns());
+    execv(self, words);
+    _exit(LAUNCH_EXIT_NOT_FOUND);
+}
+
+/* The one line that rank 0 prints. */
+static enum shoal_status values_receive(int fd, double values[START_VALUE_COUNT])
+{
+    char line[LINE_BYTES] = "", *at = line;
+    FILE *file = fdopen(fd, "r");
+    if (file == NULL) {
+        close(fd);
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "reading what was measured");
+    }
+    if (fgets(line, sizeof(line), file) == NULL)
+        line[0] = '\0';
+    fclose(file);
+    for (int i = 0; i < START_VALUE_COUNT; i++) {
+        char *end = at;
+        values[i] = strtod(at, &end);
+        if (end == at)
+            return base_error(SHOAL_ERR_SYSTEM, "nothing was measured");
+        at = end;
+    }
+    return SHOAL_OK;
+}
+
+static enum shoal_status start_once(int ranks, double values[START_VALUE_COUNT])
+{
+    int ends[2], wait_status = 0;
+    char self[4096];
+    ssize_t bytes = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    if (bytes < 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "finding this program");
+    self[bytes] = '\0';
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "a pipe for what is measured");
+    pid_t pid = fork();
+    if (pid == 0)
+        child_run(ranks, self, ends[1]);
+    int cause = errno;
+    close(ends[1]);
+    if (pid < 0) {
+        close(ends[0]);
+        return base_error_errno(SHOAL_ERR_SYSTEM, cause, "starting the ranks");
+    }
+    enum shoal_status status = values_receive(ends[0], values);
+    while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR)
+        ;
+    if (wait_status != 0)
+        return base_error(SHOAL_ERR_SYSTEM, "a start with %d ranks failed", ranks);
+    return status;
+}
+
+/* ---- showing --------------------------------------------------------------------------------- */
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static bool is_time(int value)
+{
+    return value <= START_SUM_MS;
+}
+
+static bool is_bytes(int value)
+{
+    return value >= START_MAPPED_BYTES && value <= START_PAGE_TABLE_BYTES;
+}
+
+/* Rounds are sorted; the median of each, and of times the shortest and the longest too. */
+static void json_print(int ranks, long rounds, double found[START_VALUE_COUNT][ROUNDS_MAX])
+{
+    printf("{\"lib\": \"shoal\", \"version\": \"%s\", \"ranks\": %d, \"rounds\": %ld",
+           shoal_version(), ranks, rounds);
+    for (int i = 0; i < START_VALUE_COUNT; i++) {
+        const char *name = start_values[i].name;
+        if (is_time(i))
+            printf(", \"%s\": %.4f, \"%s_low\": %.4f, \"%s_high\": %.4f", name,
+                   found[i][rounds / 2], name, found[i][0], name, found[i][rounds - 1]);
+        else
+            printf(", \"%s\": %.0f", name, found[i][rounds / 2]);
+    }
+    printf("}\n");
+}
+
+static void row_print(int ranks, long rounds, double found[START_VALUE_COUNT][ROUNDS_MAX])
+{
+    printf("%5d", ranks);
+    for (int i = 0; i < START_VALUE_COUNT; i++) {
+        double median = found[i][rounds / 2];
+        if (start_values[i].head != NULL)
+            printf(is_time(i) ? " %9.3f" : " %9.0f", is_bytes(i) ? median / 1024 : median);
+    }
+    printf("\n");
+}
+
+static void head_print(void)
+{
+    printf("# shoal %s, start of ranks on one host; ms, KiB for each rank\nranks", shoal_version());
+    for (int i = 0; i < START_VALUE_COUNT; i++)
+        if (start_values[i].head != NULL)
+            printf(" %9s", start_values[i].head);
+    printf("\n");
+}
+
+static enum shoal_status measure(const struct start_bench *bench, int ranks)
+{
+    static double found[START_VALUE_COUNT][ROUNDS_MAX];
+    for (long round = 0; round < bench->rounds; round++) {
+        double values[START_VALUE_COUNT];
+        TRY(start_once(ranks, values));
+        for (int i = 0; i < START_VALUE_COUNT; i++)
+            found[i][round] = values[i];
+    }
+    for (int i = 0; i < START_VALUE_COUNT; i++)
+        qsort(found[i], (size_t)bench->rounds, sizeof(double), by_size);
+    if (bench->json)
+        json_print(ranks, bench->rounds, found);
+    else
+        row_print(ranks, bench->rounds, found);
+    fflush(stdout);
+    return SHOAL_OK;
+}
+
+int bench_start(int argc, char **argv)
+{
+    struct start_bench bench = {.ranks = {2, 4, 8, 16, 32, 64}, .ranks_count = 6, .rounds = 5};
+    enum shoal_status status = arguments_read(&bench, argc, argv);
+    if (status == SHOAL_OK && bench.help) {
+        print_help();
+        return 0;
+    }
+    int failure = status == SHOAL_OK ? 1 : EXIT_USAGE;
+    if (status == SHOAL_OK && !bench.json)
+        head_print();
+    for (int i = 0; status == SHOAL_OK && i < bench.ranks_count; i++)
+        status = measure(&bench, bench.ranks[i]);
+    if (status == SHOAL_OK)
+        return 0;
+    fprintf(stderr, "shoal bench start: %s\n", base_error_text());
+    return failure;
+}
