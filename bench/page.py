@@ -88,6 +88,9 @@ def summary(report):
         link = tag("a", escape(comparison.title()), href=f"#{comparison.name()}")
         text = tag("p", escape(comparison.verdict().text()))
         items.append(tag("li", link + text + strip(comparison)))
+    if report.starts:
+        link = tag("a", "start of ranks", href="#start")
+        items.append(tag("li", link + tag("p", escape(report.starts.text()))))
     if report.kernels:
         link = tag("a", "arithmetic of one core", href="#kernels")
         items.append(tag("li", link + tag("p", escape(report.kernels.text()))))
@@ -355,6 +358,66 @@ def kernel_section(kernels):
     return tag("section", "".join(parts), class_="comparison", id="kernels")
 
 
+# ---- start and memory ----
+
+START_TIMES = (("launch_ms", "launch"), ("create_ms", "create"), ("split_ms", "split"),
+               ("subset_ms", "new group"), ("subset_sum_ms", "and its first sum"))  # fmt: skip
+START_COSTS = (("shared_bytes", "shared"), ("shared_sum_bytes", "shared, 1 MiB summed"),
+               ("private_bytes", "own"), ("page_table_bytes", "page tables"),
+               ("descriptors", "descriptors"), ("threads", "threads"))  # fmt: skip
+
+
+def start_cell(row, name):
+    if name not in row:
+        return tag("td", "–", class_="none")
+    if name.endswith("_bytes"):
+        return tag("td", f"{row[name] / 1024:,.0f}", title=f"{row[name]:,.0f} bytes")
+    if not name.endswith("_ms"):
+        return tag("td", f"{row[name]:.0f}")
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return tag("td", f"{row[name]:,.4g}", title=f"starts {low:,.4g} to {high:,.4g} ms")
+
+
+def start_table(starts, columns, caption):
+    head = [tag("th", text) for text in ("ranks", "library", *(text for _, text in columns))]
+    rows = [
+        tag("tr", tag("th", ranks) + tag("td", escape(row["lib"]), class_="left")
+            + "".join(start_cell(row, name) for name, _ in columns))
+        for ranks in starts.numbers() for row in starts.rows if row["ranks"] == ranks
+    ]  # fmt: skip
+    return table(head, rows, caption)
+
+
+def start_section(starts):
+    about = (
+        "All ranks of a start are on one host; the last one counts for times, the largest for "
+        "bytes, the median of the starts is shown. launch: from the start of the launcher until "
+        "every rank has its group. create: a group of all by processes that run already; for "
+        "torch.distributed the first one, and neither Python's start nor its imports count."
+    )
+    commands = [
+        (escape(name), tag("small", escape(starts.plan["about"][name])) + command(text))
+        for name, text in starts.plan["commands"].items()
+    ]
+    tables = [
+        start_table(starts, START_TIMES, "Milliseconds."),
+        start_table(starts, START_COSTS,
+                    "For each rank, more than without a group: KiB, descriptors and threads."),
+    ]  # fmt: skip
+    parts = [
+        "<h2>Start of ranks, and what a group costs</h2>",
+        tag("p", escape(starts.text()), class_="verdict"),
+        tag("p", about),
+        tag("p", escape(busy_text(starts.plan) + "."), class_="dim") if starts.rows else "",
+        *(tables if starts.rows else []),
+        bullets(starts.remarks()),
+        "<h3>All of it again</h3>",
+        command(starts.plan["command"]),
+        facts(commands),
+    ]
+    return tag("section", "".join(parts), class_="comparison", id="start")
+
+
 # ---- what stands behind the numbers ----
 
 
@@ -443,6 +506,7 @@ def header(report):
     pairs += [("again", "make bench at the root of the checkout; the command of each row is below")]
     links = [("summary", "In short"), ("reading", "How to read it")]
     links += [(each.name(), each.title()) for each in report.comparisons]
+    links += [("start", "Start of ranks")] if report.starts else []
     links += [("kernels", "Arithmetic of one core")] if report.kernels else []
     links += [("libraries", "Libraries"), ("machine", "Machine"), ("missing", "What is missing")]
     nav = "".join(tag("a", escape(text), href=f"#{target}") + " " for target, text in links)
@@ -453,6 +517,7 @@ def header(report):
 def page(report):
     sections = [header(report), notices(report), summary(report), reading()]
     sections += [comparison_section(comparison) for comparison in report.comparisons]
+    sections += [start_section(report.starts)] if report.starts else []
     sections += [kernel_section(report.kernels)] if report.kernels else []
     sections += [libraries_section(report), machine_section(report), missing_section(report)]
     style = plot.style() + CSS.read_text()

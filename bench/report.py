@@ -17,6 +17,7 @@ import charts
 import kernels
 import page
 import plot
+import start
 from comparison import Comparison, replace_file
 
 PAGE, CONTENT, MAIN_PICTURE = "report.html", "report.json", "main.svg"
@@ -35,7 +36,7 @@ class Report:
     """All results of a folder, in the order in which they are shown."""
 
     def __init__(self, folder):
-        self.comparisons, self.kernels, self.unreadable = [], None, []
+        self.comparisons, self.kernels, self.starts, self.unreadable = [], None, None, []
         for path in sorted(folder.glob("*.json")):
             if path.name != CONTENT:
                 self.read(path)
@@ -45,6 +46,8 @@ class Report:
         try:
             if path.name == kernels.FILE:
                 self.kernels = kernels.Kernels.read(path)
+            elif path.name == start.FILE:
+                self.starts = start.Starts.read(path)
             else:
                 self.comparisons.append(Comparison.read(path))
         except (OSError, ValueError) as error:
@@ -52,6 +55,7 @@ class Report:
 
     def named_plans(self):
         plans = [(comparison.title(), comparison.plan) for comparison in self.comparisons]
+        plans += [("start of ranks", self.starts.plan)] if self.starts else []
         return plans + ([("arithmetic of one core", self.kernels.plan)] if self.kernels else [])
 
     def plans(self):
@@ -94,6 +98,7 @@ class Report:
         found = list(self.unreadable)
         for comparison in self.comparisons:
             found += [f"{comparison.title()}: {remark}" for remark in comparison.remarks()]
+        found += self.starts.remarks() if self.starts else []
         return found + (self.kernels.remarks() if self.kernels else [])
 
     def content(self):
@@ -110,6 +115,7 @@ class Report:
             "summary": {each.title(): each.verdict().text() for each in self.comparisons},
             "remarks": self.remarks(),
             "comparisons": [comparison.content() for comparison in self.comparisons],
+            "starts": self.starts.content() if self.starts else None,
             "kernels": self.kernels.content() if self.kernels else None,
         }
 

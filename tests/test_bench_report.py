@@ -67,6 +67,8 @@ def report(tmp_path_factory):
     assert program("run", *short, *declared).returncode == 0
     kernel = ["--out", folder, "--sizes", "4K,1M", "--dtype", "f32,u8", "--size-ms", "1"]
     assert program("kernels", *kernel).returncode == 0
+    starts = ["--out", folder, "--ranks", "2,3", "--rounds", "2", "--libs", "shoal,gloo"]
+    assert program("start", *starts).returncode == 0
     (folder / "broken.json").write_text("{")
     return make_report(folder)
 
@@ -91,6 +93,19 @@ def test_everything_is_in_the_json(report):
     rows = report.content["kernels"]["rows"]
     assert {row["dtype"] for row in rows} == {"f32", "u8"}
     assert all(row["ratio_roof"] > 0 and row["form"] in row["command"] for row in rows)
+
+
+def test_starts_stand_beside_gloo(report):
+    starts = report.content["starts"]
+    assert [(row["ranks"], row["lib"]) for row in starts["rows"]] == [
+        (2, "shoal"), (2, "gloo"), (3, "shoal"), (3, "gloo"),
+    ]  # fmt: skip
+    for row in starts["rows"]:
+        assert 0 < row["create_ms_low"] <= row["create_ms"] <= row["create_ms_high"]
+        assert 0 < row["subset_ms"] <= row["subset_sum_ms"] and row["private_bytes"] > 0
+        assert row["rounds"] == 2 and "start" in row["command"]
+    assert starts["text"].startswith("3 ranks are ready") and not starts["problems"]
+    assert 'id="start"' in report.html and escape(starts["text"]) in report.html
 
 
 def test_the_verdict_counts_what_the_rows_say(report):
