@@ -15,8 +15,8 @@ enum start_value {
     START_ARRIVE_MS,         /* of that, until the last rank asked for it */
     START_CREATE_MS,         /* another group of all, made by ranks that run */
     START_SPLIT_MS,          /* a sub-group of all ranks by shoal_group_split */
-    START_SUBSET_MS,         /* by shoal_group_subset */
-    START_SUBSET_SUM_MS,     /* the same, until its first allreduce (8 bytes) is done too */
+    START_SUBSET_MS,         /* by shoal_group_subset, of several in a row */
+    START_SUBSET_SUM_MS,     /* of one, until its first allreduce is done too */
     START_SUM_MS,            /* a later allreduce, for comparison */
     START_MAPPED_BYTES,      /* address space of the shared regions */
     START_SHARED_BYTES,      /* of shared memory that the rank has taken, when the group is made */
