@@ -91,6 +91,12 @@ static void futex_wait(atomic_uint *word, unsigned value, int64_t deadline_ns)
             deadline_ns == BASE_NO_DEADLINE ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
+bool base_bell_has_sleepers(struct base_bell *bell)
+{
+    return fence_and_look(bell) != 0 ||
+           atomic_load_explicit(&bell->event_fd_waiter, memory_order_acquire) != 0;
+}
+
 bool base_bell_ring(struct base_bell *bell)
 {
     if (fence_and_look(bell) != 0) {

@@ -30,6 +30,9 @@ struct base_bell {
  * has the descriptor). The data that waiters look at must have been written before. */
 bool base_bell_ring(struct base_bell *bell);
 
+/* Whether a ring would wake anybody; what was written must be there before, as for a ring. */
+bool base_bell_has_sleepers(struct base_bell *bell);
+
 /* How long to spin; made once per group from the cores and the ranks on this host. */
 struct base_wait_policy {
     int64_t spin_ns; /* pauses, with a yield now and then */

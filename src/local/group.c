@@ -110,6 +110,32 @@ static void take_thresholds(struct local_group *local)
                  text);
 }
 
+/* A peer's slot, found or not by this rank's operations: this may be any thread. */
+static struct local_slot *slot_of(const struct local_group *local, int rank)
+{
+    struct comm_group *group = local->group;
+    if (rank == group->rank)
+        return local->own;
+    struct base_shared *region = &group->world->host->regions[local->local_index[rank]];
+    size_t offset = comm_region_find(region, group->context);
+    return offset == 0 ? NULL : (struct local_slot *)((char *)region->address + offset);
+}
+
+bool local_find_peer(struct local_group *local, int rank)
+{
+    if (!local->slots[rank])
+        local->slots[rank] = slot_of(local, rank);
+    return local->slots[rank] != NULL;
+}
+
+/* Some may wait for this rank's slot already. */
+static void ring_waiting(struct local_group *local)
+{
+    for (int i = 0; i < local->group->size; i++)
+        local_find_peer(local, i);
+    local_ring(local);
+}
+
 enum shoal_status local_attach(struct comm_group *group)
 {
     struct local_group *local = NULL;
@@ -123,12 +149,11 @@ enum shoal_status local_attach(struct comm_group *group)
         local_release(local);
         return base_error_context(status, "group '%s'", group->name);
     }
-    local->slots[group->rank] = local->own;
     group->local_free = local_free;
     group->local_fail = local_fail;
     group->local_note = local_history_note_call;
     group->local = local;
-    comm_ring_peers(group->world, group); /* some may wait for this slot already */
+    ring_waiting(local);
     return SHOAL_OK;
 }
 
@@ -148,16 +173,9 @@ static void adopt_earlier_failure(struct local_group *local)
 
 bool local_find_peers(struct local_group *local)
 {
-    struct comm_group *group = local->group;
-    for (int i = 0; i < group->size; i++) {
-        if (local->slots[i])
-            continue;
-        struct base_shared *region = &group->world->host->regions[local->local_index[i]];
-        size_t offset = comm_region_find(region, group->context);
-        if (offset == 0)
+    for (int i = 0; i < local->group->size; i++)
+        if (!local_find_peer(local, i))
             return false;
-        local->slots[i] = (struct local_slot *)((char *)region->address + offset);
-    }
     local->attached = true;
     adopt_earlier_failure(local);
     return true;
@@ -170,17 +188,6 @@ bool local_find_peers(struct local_group *local)
 void local_adopt_failure(struct local_group *local)
 {
     adopt(local, local->own);
-}
-
-/* A peer's slot, found or not by this rank's operations: this may be any thread. */
-static struct local_slot *slot_of(const struct local_group *local, int rank)
-{
-    struct comm_group *group = local->group;
-    if (rank == group->rank)
-        return local->own;
-    struct base_shared *region = &group->world->host->regions[local->local_index[rank]];
-    size_t offset = comm_region_find(region, group->context);
-    return offset == 0 ? NULL : (struct local_slot *)((char *)region->address + offset);
 }
 
 void local_fail(struct local_group *local)

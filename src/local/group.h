@@ -7,7 +7,9 @@
 
 #include "local/slot.h"
 
-/* Looks for the slots that are still missing; true when all are there. */
+/* Looks for that rank's slot if it is still missing; true when it is there. */
+bool local_find_peer(struct local_group *local, int rank);
+/* Likewise of all ranks, up to the first that is missing. */
 bool local_find_peers(struct local_group *local);
 
 /* Whether a peer has written its failure into the own slot. */
@@ -21,15 +23,26 @@ void local_adopt_failure(struct local_group *local);
  * the first call does something. */
 void local_fail(struct local_group *local);
 
-/* Wakes the peers that sleep. */
+/* Whether a peer that sleeps waits for this rank. One without a slot does not: it finds this rank's
+ * when it has its own. */
+static inline bool local_is_awaited(const struct local_group *local, int peer)
+{
+    const struct local_slot *slot = local->slots[peer];
+    int awaited = slot ? atomic_load(&slot->awaited) : -1;
+    return awaited == 0 || awaited == local->group->rank + 1;
+}
+
+/* Wakes the peers that sleep until this rank has news. */
 static inline void local_ring(struct local_group *local)
 {
-    for (int i = 0; i < local->group->size; i++)
-        if (i != local->group->rank && base_bell_ring(local->bells[i])) {
-            uint64_t one = 1;
-            if (write(local->event_fds[i], &one, sizeof(one)) < 0)
-                continue; /* its counter is full: it will wake */
-        }
+    for (int i = 0; i < local->group->size; i++) {
+        uint64_t one = 1;
+        if (i == local->group->rank || !base_bell_has_sleepers(local->bells[i]) ||
+            !local_is_awaited(local, i) || !base_bell_ring(local->bells[i]))
+            continue;
+        if (write(local->event_fds[i], &one, sizeof(one)) < 0)
+            continue; /* its counter is full: it will wake */
+    }
 }
 
 #endif

@@ -20,6 +20,8 @@
  *     never written, and a stamp never skips one that somebody waits for.
  *  4. The stamp of an operation's first block carries its signature, and small payloads themselves,
  *     or whether the rank's buffers can be used where they lie (direct.h).
+ *  5. Who sleeps has, after its last change of `awaited`, found that rank's number missing; who
+ *     publishes a number looks at `awaited` after it. So the one that is awaited sees that it is.
  */
 #ifndef SHOAL_LOCAL_SLOT_H
 #define SHOAL_LOCAL_SLOT_H
@@ -54,6 +56,7 @@ struct local_slot {
     _Alignas(64) atomic_ullong taken;
     atomic_int core;    /* plus 1; where the owner last waited long; 0: nowhere yet */
     atomic_int working; /* the owner reads or writes peers' buffers: direct.h */
+    atomic_int awaited; /* plus 1; the owner, if asleep, waits for news of this rank; 0: of any */
     _Alignas(64) atomic_ullong staged;     /* of a first block that was offered: it is staged now */
     _Alignas(64) atomic_int failure_state; /* 0 none, 1 being written, 2 there */
     int32_t failure_status;
