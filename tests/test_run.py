@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from launching import DEADLINE_S, needs_shoal, wait_until
@@ -159,9 +160,14 @@ def test_stdin_from_a_file(launch):
 
 
 def test_json_events(launch):
-    code, out, err = launch.run(
-        "-n", 2, "--json", "sh", "-c", 'printf "a\\377\\"b\\n" >&2; exit $RANK'
+    program = (  # rank 1 fails when rank 0 has ended, which it would end otherwise
+        'printf "a\\377\\"b\\n" >&2\n'
+        "if [ $RANK = 0 ]; then echo $$ >pid; exit 0; fi\n"
+        "until [ -s pid ]; do sleep 0.01; done\n"
+        "while kill -0 $(cat pid) 2>&-; do sleep 0.01; done\n"
+        "exit 1"
     )
+    code, out, err = launch.run("-n", 2, "--json", "sh", "-c", program)
     events = [json.loads(line) for line in out.splitlines()]
     assert code == 1
     kinds = [event["type"] for event in events]
@@ -260,8 +266,10 @@ def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(launch):
 def test_ranks_may_clean_up_within_the_grace(launch):
     program = launch.python(
         "def end(*_):\n    print('cleaned', flush=True); os._exit(0)\n"
-        "signal.signal(signal.SIGTERM, end)\nprint('ready', flush=True)\n"
-        "if rank == 0:\n    time.sleep(1); sys.exit(3)\ntime.sleep(600)"
+        "signal.signal(signal.SIGTERM, end)\nopen(f'ready{rank}', 'w').close()\n"
+        "while rank == 0 and not all(os.path.exists(f'ready{i}') for i in range(3)):\n"
+        "    time.sleep(0.01)\n"
+        "if rank == 0: sys.exit(3)\ntime.sleep(600)"
     )
     code, out, _ = launch.run("-n", 3, *program)
     assert code == 3
@@ -340,18 +348,37 @@ def test_kill_9_of_the_launcher_ends_trees(launch):
     launch.expect_nothing_left()
 
 
+def guard_and_agent(launch, process):
+    """Pids: the guard is the launcher's child, the agent the guard's."""
+    one, other = launch.wait_for(2, "run-agent")
+    parent = int(Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[1])
+    return (one, other) if parent == process.pid else (other, one)
+
+
 @pytest.mark.parametrize("which", [0, 1], ids=["guard", "agent"])
 def test_kill_9_of_an_agent(launch, which):
     process = launch.start("-n", 2, "--grace", 0.5, "sh", "-c", "setsid sleep 600 & sleep 600")
     launch.wait_for(4, "^(setsid )?sleep")
-    agents = sorted(launch.wait_for(2, "run-agent"))
-    os.kill(agents[which], signal.SIGKILL)
+    os.kill(guard_and_agent(launch, process)[which], signal.SIGKILL)
     code, _, err = launch.finish(process)
     assert code == 125
     assert "the agent on host" in err.splitlines()[-1]
     assert "ranks 0 to 1" in err.splitlines()[-1]
     assert "SIGKILL" in err.splitlines()[-1] or "137" in err.splitlines()[-1]
     launch.expect_nothing_left()
+
+
+def test_the_loss_of_a_guard_is_the_cause_however_late_it_is_seen(launch):
+    process = launch.start("-n", 2, "--grace", 0.5, "sleep", 600)
+    launch.wait_for(2, "^sleep")
+    guard, _ = guard_and_agent(launch, process)
+    process.send_signal(signal.SIGSTOP)
+    os.kill(guard, signal.SIGKILL)
+    wait_until(lambda: len(launch.left()) == 1, "end of all but the launcher")
+    process.send_signal(signal.SIGCONT)
+    code, _, err = launch.finish(process)
+    assert code == 125
+    assert "the agent on host" in err.splitlines()[-1]
 
 
 def test_an_allocation_that_fails_anywhere_is_named(launch):

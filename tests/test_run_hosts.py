@@ -164,7 +164,7 @@ def test_an_agent_that_is_told_to_end_before_the_start(launch, tmp_path):
     process = launch.start(
         "--hosts", "left,right", "--agent", f"sh {script} {{host}}", "echo", "started"
     )
-    os.kill(max(launch.wait_for(2, "run-agent")), signal.SIGTERM)
+    os.kill(max(launch.wait_for(2, r"^\S+ run-agent")), signal.SIGTERM)
     code, out, err = launch.finish(process)
     assert (code, out) == (125, "")
     assert "host left: its agent ended before the ranks were started" in err.splitlines()[-1]

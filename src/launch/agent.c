@@ -48,6 +48,7 @@ struct agent {
     struct launch_bytes in, out; /* the channel */
     bool in_open, out_open;
     int signal_fd, port_fd;
+    pid_t guard;
     int64_t grace_ms, kill_ns;
     char directory[4096], path[8192]; /* from the survey */
     struct agent_ranks ranks;
@@ -312,6 +313,15 @@ static enum shoal_status channel_writable(void *owner, short events)
     return SHOAL_OK;
 }
 
+/* An agent that has lost its guard says nothing more: the ends of ranks that it could tell of are
+ * its own doing, and a launcher that hears of them first would take them for the cause. */
+static void end_signal(struct agent *agent)
+{
+    if (getppid() != agent->guard)
+        agent->out_open = false;
+    end(agent, agent->grace_ms);
+}
+
 static enum shoal_status signal_readable(void *owner, short events)
 {
     struct agent *agent = owner;
@@ -319,7 +329,7 @@ static enum shoal_status signal_readable(void *owner, short events)
     (void)events;
     while (read(agent->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
         if (info.ssi_signo != SIGCHLD)
-            end(agent, agent->grace_ms);
+            end_signal(agent);
     return SHOAL_OK;
 }
 
@@ -401,11 +411,12 @@ static void set_nonblocking(int fd)
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
-static int agent_run(const sigset_t *signals)
+static int agent_run(const sigset_t *signals, pid_t guard)
 {
     struct agent agent = {.in_open = true,
                           .out_open = true,
                           .port_fd = -1,
+                          .guard = guard,
                           .grace_ms = DEFAULT_GRACE_MS,
                           .kill_ns = BASE_NO_DEADLINE};
     agent.ranks.reports = &agent.out;
@@ -491,5 +502,5 @@ int launch_agent_main(void)
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != guard)
         return LAUNCH_EXIT_LAUNCH;
-    return agent_run(&signals);
+    return agent_run(&signals, guard);
 }
