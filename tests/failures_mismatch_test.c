@@ -192,15 +192,18 @@ static enum shoal_status do_and_wait(const struct call *call, shoal_group_t grou
 
 #define VARIANT_LATER 1000 /* added for non-blocking calls */
 #define ROUNDS_MORE   12   /* calls in which an early finisher must have learnt it */
+#define DEADLINE_MS   4000 /* the least that leaves the members a whole second for their answers */
 
 /* An operation on which all agree, then the one on which they don't, then good ones until all know.
- * A rank that saw the error stops: it calls nothing more. */
+ * Where each waits for what no other sends, it shows when the deadline is near. A rank that saw the
+ * error stops: it calls nothing more. */
 static int disagree(shoal_group_t group, struct board *board)
 {
     const struct disagreement *about = &disagreements[board->variant % VARIANT_LATER];
     bool odd = shoal_group_rank(group) == board->victim, later = board->variant >= VARIANT_LATER;
     char odd_rank[32];
     enum shoal_status status = scenario_sum(group, 100, later);
+    CHECK(shoal_group_set_timeout(group, DEADLINE_MS));
     if (status == SHOAL_OK) /* a slow rank may hear of the next operation first */
         status = do_and_wait(odd ? &about->odd : &about->common, group, later);
     for (int i = 0; i < ROUNDS_MORE && status == SHOAL_OK; i++)
@@ -222,7 +225,6 @@ static void disagree_on_every_layout(bool later)
                 struct scenario scenario = {.layout = layout,
                                             .variant = i + (later ? VARIANT_LATER : 0),
                                             .victim = odd,
-                                            .timeout_ms = 3000,
                                             .act = disagree};
                 scenario_run(&scenario);
             }

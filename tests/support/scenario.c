@@ -215,21 +215,9 @@ struct holdings {
     int descriptors, threads;
 };
 
-/* The thread sanitizer keeps a thread of its own from the first one on that a process makes. */
-#if defined(__SANITIZE_THREAD__)
-#define SANITIZER_THREADS 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define SANITIZER_THREADS 1
-#endif
-#endif
-#ifndef SANITIZER_THREADS
-#define SANITIZER_THREADS 0
-#endif
-
 static int gave_all_back(const struct holdings *before, bool serves)
 {
-    int threads_allowed = (serves ? SERVER_THREADS : 0) + SANITIZER_THREADS;
+    int threads_allowed = serves ? SERVER_THREADS : 0;
     int more_threads = threads_left(before->threads + threads_allowed) - before->threads;
     size_t more_blocks = base_memory_blocks() - before->blocks;
     int more_descriptors = open_descriptors() - before->descriptors;
