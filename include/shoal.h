@@ -380,7 +380,8 @@ SHOAL_API enum shoal_status shoal_recv(void *out, uint64_t count, enum shoal_dty
 
 /* Memory that the ranks of this host share: peers read and write operations' buffers in it where
  * they lie, instead of copying them twice (docs/local.md says which buffers of which operation).
- * 64-byte aligned, zeroed. Not collective. Leaves nothing behind however the process ends. */
+ * 64-byte aligned; what it holds at first is not said. Not collective. Leaves nothing behind
+ * however the process ends. */
 SHOAL_API enum shoal_status shoal_alloc(shoal_group_t group, size_t bytes, void **out);
 /* Gives memory from shoal_alloc back; no operation may use it any more. NULL is allowed. */
 SHOAL_API enum shoal_status shoal_free(shoal_group_t group, void *memory);

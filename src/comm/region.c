@@ -120,8 +120,8 @@ static enum shoal_status split(struct region_block *block, size_t at, size_t byt
     return SHOAL_OK;
 }
 
-enum shoal_status comm_region_reserve(struct comm_region *region, size_t bytes, size_t taken_bytes,
-                                      size_t *offset)
+static enum shoal_status find_room(struct comm_region *region, size_t bytes, size_t taken_bytes,
+                                   size_t *offset)
 {
     size_t rounded = round_up(bytes);
     size_t align = rounded >= PAGE_BYTES ? PAGE_BYTES : 64;
@@ -134,7 +134,6 @@ enum shoal_status comm_region_reserve(struct comm_region *region, size_t bytes, 
         struct region_block *used = NULL;
         TRY(split(block, at, rounded, &used));
         used->used = true;
-        memset((char *)region->shared->address + at, 0, taken_bytes);
         *offset = at;
         return SHOAL_OK;
     }
@@ -146,7 +145,15 @@ enum shoal_status comm_region_reserve(struct comm_region *region, size_t bytes, 
 
 enum shoal_status comm_region_alloc(struct comm_region *region, size_t bytes, size_t *offset)
 {
-    return comm_region_reserve(region, bytes, bytes, offset);
+    return find_room(region, bytes, bytes, offset);
+}
+
+enum shoal_status comm_region_reserve(struct comm_region *region, size_t bytes, size_t taken_bytes,
+                                      size_t *offset)
+{
+    TRY(find_room(region, bytes, taken_bytes, offset));
+    memset((char *)region->shared->address + *offset, 0, taken_bytes);
+    return SHOAL_OK;
 }
 
 static void join_free(struct comm_region *region)

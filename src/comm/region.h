@@ -53,10 +53,10 @@ struct comm_region {
 enum shoal_status comm_region_open(struct base_shared *shared, size_t heap_offset,
                                    struct comm_region *out);
 void comm_region_close(struct comm_region *region);
-/* Zeroed, 64-byte aligned (4096 for 4096 bytes and more); *offset from the region's start. */
+/* Not zeroed, 64-byte aligned (4096 for 4096 bytes and more); *offset from the region's start. */
 enum shoal_status comm_region_alloc(struct comm_region *region, size_t bytes, size_t *offset);
-/* Only the first `taken_bytes` are there, and zeroed; the owner takes of the rest what it writes
- * (base_shared_commit). */
+/* The same, but only the first `taken_bytes` are there, and they are zeroed; the owner takes of the
+ * rest what it writes (base_shared_commit). */
 enum shoal_status comm_region_reserve(struct comm_region *region, size_t bytes, size_t taken_bytes,
                                       size_t *offset);
 /* SHOAL_ERR_ARGUMENT if offset is no block in use. */
