@@ -15,7 +15,7 @@ import ranks
 
 torch = pytest.importorskip("torch")
 import shoal.torch  # noqa: E402 (needs torch)
-from torch_ranks import new_method, rank_start  # noqa: E402 (needs torch)
+from torch_ranks import fill_the_region, lies_in_a_region, new_method, rank_start, rank_start_small  # noqa: E402 (needs torch)
 
 dist = pytest.importorskip("torch.distributed")
 
@@ -27,16 +27,6 @@ STEPS = 3
 def pair():
     with ranks.Ranks(2, rank_start, new_method()) as started:
         yield started
-
-
-def lies_in_a_region(tensor) -> bool:
-    """Whether /proc says that the tensor is in a region of Shoal."""
-    with open("/proc/self/maps") as maps:
-        for line in maps:
-            start, end = (int(word, 16) for word in line.split()[0].split("-"))
-            if start <= tensor.data_ptr() < end:
-                return "memfd:shoal" in line
-    raise AssertionError("the tensor is nowhere")
 
 
 def model():
@@ -193,24 +183,12 @@ def test_gradients_outlive_their_group(pair):
     assert pair.call(rank_outlive) == [True, True]
 
 
-def rank_start_small(rank: int, size: int, method: str) -> None:
-    os.environ["SHOAL_SHARED_BYTES"] = "64M"
-    rank_start(rank, size, method)
-
-
 def rank_fill_the_region(rank: int, size: int):
     """Buckets find no room in a region: they lie in the usual memory, and all works."""
-    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
-    held = []
-    try:
-        while True:
-            held.append(
-                backend.allocate_tensor(1 << 19, dtype=torch.uint8, device=torch.device("cpu"))
-            )
-    except (RuntimeError, MemoryError) as error:
-        text = str(error)
+    held, text = fill_the_region()
     trained = parallel(model())
     train(trained, rank)
+    del held
     return text, [lies_in_a_region(p.grad) for p in trained.parameters()]
 
 

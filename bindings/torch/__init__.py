@@ -14,34 +14,16 @@ and point-to-point messages work as with any backend; docs/torch.md has the list
 from __future__ import annotations
 
 import atexit
-import contextlib
-import importlib.machinery
-import importlib.util
-import os
-from collections.abc import Iterator
+import warnings
 from datetime import timedelta
-from types import ModuleType
 
-import shoal
+import torch.distributed as dist
 
-import torch
-import torch.distributed as dist  # also loads the libraries that the binding needs
-
-from . import build
+from . import arena
+from .after_import import after_import
+from .native import binding
 
 __all__ = ["counters", "monitored_barrier"]
-
-
-def _load_binding() -> ModuleType:
-    """The compiled binding; libshoal.so is loaded by package shoal before."""
-    path = str(build.binding(shoal.library_path()))
-    loader = importlib.machinery.ExtensionFileLoader(build.MODULE, path)
-    spec = importlib.util.spec_from_file_location(build.MODULE, path, loader=loader)
-    if spec is None:
-        raise ImportError(f"{path} is not a Python extension module")
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
 
 
 def _create(options, backend_options=None):
@@ -50,23 +32,7 @@ def _create(options, backend_options=None):
         raise TypeError(
             "shoal takes no pg_options; its options come from the environment (SHOAL_...)"
         )
-    return _binding.create(options)
-
-
-@contextlib.contextmanager
-def _arena(group: dist.ProcessGroup) -> Iterator[None]:
-    """Tensors that this thread makes meanwhile lie in memory that the ranks of a host share."""
-    device = torch.device("cpu")
-    ours = (
-        os.environ.get("SHOAL_TORCH_SHARED", "1").lower() not in ("0", "off", "no", "false")
-        and device in group._device_types
-        and _binding.enter_arena(group._get_backend(device))
-    )
-    try:
-        yield
-    finally:
-        if ours:
-            _binding.leave_arena()
+    return binding.create(options)
 
 
 class _Reducer(dist.Reducer):
@@ -75,21 +41,31 @@ class _Reducer(dist.Reducer):
 
     def __init__(self, parameters, bucket_indices, bucket_limits, process_group, *rest, **named):
         self._group = process_group
-        with _arena(process_group):
+        with arena.scope(process_group):
             super().__init__(
                 parameters, bucket_indices, bucket_limits, process_group, *rest, **named
             )
 
     def _rebuild_buckets(self) -> bool:
-        with _arena(self._group):
+        with arena.scope(self._group):
             return super()._rebuild_buckets()
+
+
+def _place_fsdp() -> None:
+    """FSDP's insides are torch's own affair: one that has others works, only not as fast."""
+    try:
+        from . import fsdp
+
+        fsdp.install()
+    except (ImportError, AttributeError) as error:
+        warnings.warn(f"FSDP's buffers stay in private memory: {error}", stacklevel=2)
 
 
 def counters(group: dist.ProcessGroup | None = None) -> dict[str, int]:
     """What this rank has done in a process group, by the names of struct shoal_counters in shoal.h.
 
     direct_bytes are those of tensors that were used where they lie in shared memory, such as the
-    buckets of DistributedDataParallel; staged_bytes were copied through shared memory.
+    buckets of DistributedDataParallel and FSDP's; staged_bytes were copied through shared memory.
 
     Args:
         group: The process group; None for the default one.
@@ -98,10 +74,9 @@ def counters(group: dist.ProcessGroup | None = None) -> dict[str, int]:
         ValueError: its backend for CPU tensors is not shoal.
     """
     group = group or dist.group.WORLD
-    device = torch.device("cpu")
     counted = None
-    if device in group._device_types:
-        counted = _binding.counters(group._get_backend(device))
+    if arena.CPU in group._device_types:
+        counted = binding.counters(group._get_backend(arena.CPU))
     if counted is None:
         raise ValueError("the process group's backend for CPU tensors is not shoal")
     return counted
@@ -127,7 +102,7 @@ def monitored_barrier(
     group.monitored_barrier(timeout or timedelta(milliseconds=-1), wait_all_ranks=True)
 
 
-_binding = _load_binding()
-atexit.register(_binding.stop)
+atexit.register(binding.stop)
 dist.Backend.register_backend("shoal", _create, extended_api=True, devices=["cpu"])
 dist.Reducer = _Reducer
+after_import("torch.distributed.fsdp", _place_fsdp)

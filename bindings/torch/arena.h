@@ -3,11 +3,15 @@
  * arena.h: tensors that torch allocates by itself, placed in memory that the ranks of the host
  * share, so that operations on them copy nothing.
  *
- * Only within a scope, on the thread that opened it: the buckets of DistributedDataParallel are
- * made in one. Everything else, in any thread, goes to the allocator that was there before. Memory
- * from an arena holds its group, as that of allocate_tensor does.
+ * Only on the thread that asked for it, in one of two ways. Within a scope all tensors lie there:
+ * the buckets of DistributedDataParallel are made in one. Of an expected size all tensors lie there
+ * until it is forgotten: FSDP1's gradients, which come from the depths of autograd. Everything
+ * else, in any thread, goes to the allocator that was there before. Memory from an arena holds its
+ * group, as that of allocate_tensor does.
  */
 #pragma once
+
+#include <map>
 
 #include <c10/core/CPUAllocator.h>
 
@@ -26,6 +30,13 @@ class ArenaAllocator final : public c10::Allocator
         return group;
     }
 
+    /* Sizes in bytes of which this thread's tensors lie in a group's memory as long as it lives. */
+    static std::map<size_t, std::weak_ptr<Group>> &expected()
+    {
+        thread_local std::map<size_t, std::weak_ptr<Group>> sizes;
+        return sizes;
+    }
+
     /* Puts it before torch's own. It stays: tensors may resize themselves by it at any time. */
     static void install()
     {
@@ -35,9 +46,9 @@ class ArenaAllocator final : public c10::Allocator
 
     c10::DataPtr allocate(size_t bytes) override
     {
-        std::shared_ptr<Group> group = scope();
+        std::shared_ptr<Group> group = bytes < bytes_min ? nullptr : wanted_by(bytes);
         void *memory = nullptr;
-        if (!group || bytes < bytes_min ||
+        if (!group ||
             shoal_alloc(group->handle, bytes, &memory) != SHOAL_OK) /* full: the usual memory */
             return base_->allocate(bytes);
         return {memory, new Block{std::move(group), memory}, free_block, c10::kCPU};
@@ -65,6 +76,14 @@ class ArenaAllocator final : public c10::Allocator
 
     explicit ArenaAllocator(c10::Allocator *base) : base_(base)
     {
+    }
+
+    static std::shared_ptr<Group> wanted_by(size_t bytes)
+    {
+        if (scope())
+            return scope();
+        auto found = expected().find(bytes);
+        return found == expected().end() ? nullptr : found->second.lock();
     }
 
     static void free_block(void *context)

@@ -352,6 +352,14 @@ class ShoalBackend : public c10d::Backend
         ArenaAllocator::scope() = use();
     }
 
+    /* Until they are forgotten, so do those of one of these sizes in bytes. */
+    void expect(const std::vector<size_t> &sizes)
+    {
+        ArenaAllocator::install();
+        for (size_t bytes : sizes)
+            ArenaAllocator::expected()[bytes] = use();
+    }
+
     void abort() override
     {
         if (group_)
@@ -550,6 +558,13 @@ bool enter_arena(const c10::intrusive_ptr<c10d::Backend> &backend)
     return ours != nullptr;
 }
 
+/* Nothing if it is another backend. */
+void expect(const c10::intrusive_ptr<c10d::Backend> &backend, const std::vector<size_t> &sizes)
+{
+    if (auto *ours = dynamic_cast<ShoalBackend *>(backend.get()))
+        ours->expect(sizes);
+}
+
 /* None if it is another backend. */
 pybind11::object counters(const c10::intrusive_ptr<c10d::Backend> &backend)
 {
@@ -582,6 +597,8 @@ PYBIND11_MODULE(shoal_torch_backend, module)
     module.def("create", &shoal_torch::create,
                pybind11::call_guard<pybind11::gil_scoped_release>());
     module.def("enter_arena", &shoal_torch::enter_arena);
+    module.def("expect", &shoal_torch::expect);
+    module.def("forget", [] { shoal_torch::ArenaAllocator::expected().clear(); });
     module.def("counters", &shoal_torch::counters);
     module.def("leave_arena", [] { shoal_torch::ArenaAllocator::scope().reset(); });
     module.def(

@@ -169,8 +169,8 @@ static const struct base_option rows[OPTION_COUNT] = {
             .kind = BASE_OPTION_BOOL,
             .default_text = "1",
             .maximum = 1,
-            .help = "0: the buckets of PyTorch's DistributedDataParallel stay in private memory; "
-                    "set it where shared memory is short",
+            .help = "0: the buffers of PyTorch's DistributedDataParallel and FSDP stay in private "
+                    "memory; set it where shared memory is short",
         },
     [OPTION_SPIN_US] =
         {
