@@ -7,7 +7,13 @@ from comparison import OWN, bytes_text, is_own, time_text
 RATIO_HEIGHT, ROOF_HEIGHT, SMALL_HEIGHT = 360, 110, 130
 LEAST = 1e-3  # of a ratio that is drawn; programs print some as 0
 STREAM_MEMBER = 1  # dashes of stores around the cache
-FORM_FAMILIES = {"scalar": "other", "base": "gloo", "avx2": "openmpi", "avx512": "intelmpi"}
+FORM_FAMILIES = {
+    "scalar": "other",
+    "base": "gloo",
+    "avx2": "openmpi",
+    "avx512": "intelmpi",
+    "neon": "intelmpi",
+}
 
 
 def size_text(size):

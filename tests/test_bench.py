@@ -51,7 +51,7 @@ def test_kernels_are_measured_in_every_form():
         "kernel", "--sizes", "4K,1M", "--dtype", "f32,u8", "--inputs", 3, "--size-ms", 1
     )
     forms = {row["form"] for row in rows}
-    assert {"scalar", "base"} <= forms <= {"scalar", "base", "avx2", "avx512"}
+    assert {"scalar", "base"} <= forms <= {"scalar", "base", "avx2", "avx512", "neon"}
     for form in forms:
         found = [(r["dtype"], r["bytes"], r["stream"]) for r in rows if r["form"] == form]
         sizes = [(4096, False), (1 << 20, False), (1 << 20, True)]

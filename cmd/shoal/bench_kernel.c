@@ -25,6 +25,7 @@
 #define ROUNDS_MAX   1000
 #define BATCH_US     50.0
 #define LINE_BYTES   64
+#define FORMS        "scalar,base,avx2,avx512,neon" /* those there are of them are measured */
 #define STREAM_BYTES (UINT64_C(1) << 20) /* sizes from here on also try stores around the cache */
 
 enum {
@@ -46,7 +47,7 @@ static const struct argument table[KERNEL_ARG_COUNT] = {
     [KERNEL_ARG_DTYPE] = {"dtype", 't', "DTYPES", "default f32,f64,f16,bf16,i32,u8"},
     [KERNEL_ARG_OP] = {"op", 'o', "OP", "sum (default), avg, prod, min, max, ..."},
     [KERNEL_ARG_INPUTS] = {"inputs", 0, "N", "arrays that are reduced in one pass (default 2)"},
-    [KERNEL_ARG_ISA] = {"isa", 0, "FORMS", "default scalar,base,avx2,avx512: those there are"},
+    [KERNEL_ARG_ISA] = {"isa", 0, "FORMS", "default " FORMS ": those there are"},
     [KERNEL_ARG_SIZE_MS] = {"size-ms", 0, "MS", "time per row (default 60)"},
     [KERNEL_ARG_JSON] = {"json", 'j', NULL, "one JSON object per row"},
     [KERNEL_ARG_HELP] = {"help", 'h', NULL, "this text"},
@@ -285,8 +286,8 @@ static enum shoal_status measure_forms(const struct kernel_bench *bench, enum sh
     const char *list = bench->forms;
     char form[32];
     while (next_word(&list, form, sizeof(form))) {
-        if (!strstr(",scalar,base,avx2,avx512,", form))
-            return base_error(SHOAL_ERR_ARGUMENT, "--isa %s: scalar, base, avx2 or avx512", form);
+        if (!strstr("," FORMS ",", form))
+            return base_error(SHOAL_ERR_ARGUMENT, "--isa %s: not one of " FORMS, form);
         if (kernel_force_isa(form))
             measure_form(bench, dtype);
     }
@@ -317,7 +318,7 @@ int bench_kernel(int argc, char **argv)
 {
     struct kernel_bench bench = {.sizes = BENCH_SETTINGS_INIT,
                                  .dtypes = "f32,f64,f16,bf16,i32,u8",
-                                 .forms = "scalar,base,avx2,avx512",
+                                 .forms = FORMS,
                                  .op = SHOAL_SUM,
                                  .input_count = 2,
                                  .size_ms = 60};

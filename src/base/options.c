@@ -80,7 +80,7 @@ static const struct base_option rows[OPTION_COUNT] = {
             .name = "SHOAL_ISA",
             .kind = BASE_OPTION_TEXT,
             .default_text = "",
-            .choices = "scalar|base|avx2|avx512",
+            .choices = "scalar|base|avx2|avx512|neon",
             .help = "form of the arithmetic loops; by itself the best that the processor has; all "
                     "forms give the same bits, so set it only to compare them",
         },

@@ -104,7 +104,7 @@ static void wrong_values_name_variable_value_and_range(void **state)
         {"SHOAL_SEGMENT_BYTES", "-4K", "\"-4K\""},
         {"SHOAL_LOCAL", "2", "0 or 1"},
         {"SHOAL_LOG", "loud", "error|warn|info|debug"},
-        {"SHOAL_ISA", "avx", "avx2|avx512"},
+        {"SHOAL_ISA", "avx", "avx2|avx512|neon"},
         {"SHOAL_SIZE", "0", "1 to"},
         {"SHOAL_PORT", "65536", "0 to 65535"},
     };

@@ -122,8 +122,9 @@ struct kernel_form {
 /* Best last; ends with a NULL name. The first is the reference. */
 extern const struct kernel_form kernel_forms[];
 
-extern const struct kernel_loops kernel_loops_base; /* what every processor of this kind has */
+extern const struct kernel_loops kernel_loops_base;
 extern const struct kernel_loops kernel_loops_avx2;
 extern const struct kernel_loops kernel_loops_avx512;
+extern const struct kernel_loops kernel_loops_neon;
 
 #endif

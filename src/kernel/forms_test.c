@@ -19,6 +19,7 @@
 
 #include "kernel/form.h"
 #include "kernel/half.h"
+#include "kernel/rounding.h"
 #include "support/skip.h"
 
 enum { MAX_INPUTS = 17 };
@@ -84,7 +85,7 @@ static void put_float(enum shoal_dtype part, unsigned char *at, uint64_t bits)
     memcpy(at, raw ? (const void *)&bits : from, kernel_dtype_bytes(part));
 }
 
-static void fill(enum shoal_dtype dtype, unsigned char *array, size_t count)
+static void make_values(enum shoal_dtype dtype, unsigned char *array, size_t count)
 {
     enum shoal_dtype part = part_of(dtype);
     size_t bytes = kernel_dtype_bytes(part);
@@ -97,6 +98,27 @@ static void fill(enum shoal_dtype dtype, unsigned char *array, size_t count)
             bits = dtype == SHOAL_BOOL ? bits >> 40 & 1 : (bits >> 61) == 0 ? 0 : bits;
             memcpy(array + i * bytes, &bits, bytes);
         }
+    }
+}
+
+enum { POOL_COUNT = 8191 };
+
+/* Values from somewhere in a pool of them, because making each is slow. */
+static void fill(enum shoal_dtype dtype, unsigned char *array, size_t count)
+{
+    static unsigned char pools[SHOAL_DTYPE_COUNT][POOL_COUNT * 16];
+    static bool made[SHOAL_DTYPE_COUNT];
+    size_t bytes = kernel_dtype_bytes(dtype);
+    if (!made[dtype]) {
+        make_values(dtype, pools[dtype], POOL_COUNT);
+        made[dtype] = true;
+    }
+    while (count > 0) {
+        size_t from = random_bits() % POOL_COUNT;
+        size_t part = count < POOL_COUNT - from ? count : POOL_COUNT - from;
+        memcpy(array, pools[dtype] + from * bytes, part * bytes);
+        array += part * bytes;
+        count -= part;
     }
 }
 
@@ -509,41 +531,83 @@ static void nothing_outside_is_written(void **state)
 /* ---- the thread's floating-point mode ---- */
 
 #if defined(__SSE2__)
-#include <emmintrin.h>
+#define STRANGE_MODE 0xdfc0u /* flush both ways, round up */
+#elif defined(__aarch64__)
+/* Round up, flush (f16 too), one NaN for all, an f16 without infinity. */
+#define STRANGE_MODE 0x07480000u
+#else
+#define STRANGE_MODE ROUNDING_DEFAULT
+#endif
+
+/* Subnormals of f32 and of f16, sums that must be rounded, and numbers too large for f16. */
+static float mode_number(size_t i, int input)
+{
+    switch (i % 4) {
+    case 0: return (float)i / (float)(3 + 4 * input);
+    case 1: return 0x1p-140f * (float)(i + 1 + (size_t)input);
+    case 2: return 0x1p-24f * (float)(i + (size_t)input);
+    default: return 150.0f * (float)i;
+    }
+}
+
+enum { MODE_COUNT = 1000 };
+
+/* Sums of areas 0 and 1 to area 3, area 0 to f32 in area 4, and that back in area 5. */
+static void compute_in_mode(enum shoal_dtype dtype, uint64_t mode)
+{
+    struct kernel_reduce how = {.dtype = dtype, .op = SHOAL_AVG, .divisor = 3};
+    const void *const inputs[] = {areas[0], areas[1]};
+    const uint64_t own = rounding_get();
+    rounding_set(mode);
+    const uint64_t before = rounding_get(); /* without what this processor doesn't have */
+    kernel_reduce(&how, areas[3], inputs, 2, MODE_COUNT);
+    if (kernel_dtype_is_half(dtype)) {
+        kernel_to_f32(dtype, (float *)(void *)areas[4], areas[0], MODE_COUNT);
+        kernel_from_f32(dtype, areas[5], (float *)(void *)areas[2], MODE_COUNT);
+    }
+    const uint64_t after = rounding_get();
+    rounding_set(own);
+    assert_int_equal(after & ~(uint64_t)ROUNDING_FLAGS, before & ~(uint64_t)ROUNDING_FLAGS);
+}
+
+static void check_mode(enum shoal_dtype dtype)
+{
+    unsigned char *expected = areas[6];
+    float *numbers = (float *)(void *)areas[2];
+    for (int k = 0; k < 2; k++) {
+        for (size_t i = 0; i < MODE_COUNT; i++) {
+            numbers[i] = mode_number(i, k);
+        }
+        memcpy(areas[k], numbers, MODE_COUNT * sizeof *numbers);
+        if (kernel_dtype_is_half(dtype)) {
+            kernel_reference_from_f32(dtype, areas[k], numbers, MODE_COUNT);
+        }
+    }
+    assert_true(kernel_force_isa("scalar"));
+    compute_in_mode(dtype, ROUNDING_DEFAULT);
+    for (int i = 3; i < 6; i++) {
+        memcpy(expected + (i - 3) * 4 * MODE_COUNT, areas[i], 4 * MODE_COUNT);
+    }
+    for (const struct kernel_form *form = kernel_forms; form->name != NULL; form++) {
+        if (kernel_force_isa(form->name)) {
+            compute_in_mode(dtype, STRANGE_MODE);
+            for (int i = 3; i < 6; i++) {
+                assert_memory_equal(areas[i], expected + (i - 3) * 4 * MODE_COUNT, 4 * MODE_COUNT);
+            }
+        }
+    }
+}
 
 static void mode_of_the_thread_has_no_influence(void **state)
 {
     (void)state;
-    enum { COUNT = 1000 };
-    const unsigned own = _mm_getcsr();
-    const unsigned strange = 0x1f80u | 0x8040u | 0x4000u; /* flush both ways, round up */
-    float *a = (float *)(void *)areas[0], *b = (float *)(void *)areas[1];
-    for (size_t i = 0; i < COUNT; i++) {
-        a[i] = i % 2 ? 0x1p-140f * (float)(i + 1) : (float)i / 3;
-        b[i] = i % 2 ? 0x1p-141f * (float)(i + 3) : (float)i / 7;
+    if (STRANGE_MODE == ROUNDING_DEFAULT) {
+        skip_because("the mode is left alone on this machine");
     }
-    struct kernel_reduce how = {.dtype = SHOAL_F32, .op = SHOAL_AVG, .divisor = 3};
-    const void *const inputs[] = {a, b};
-    kernel_reference_reduce(&how, areas[2], inputs, 2, COUNT);
-    for (const struct kernel_form *form = kernel_forms; form->name != NULL; form++) {
-        if (!kernel_force_isa(form->name)) {
-            continue;
-        }
-        _mm_setcsr(strange);
-        kernel_reduce(&how, areas[3], inputs, 2, COUNT);
-        unsigned after = _mm_getcsr();
-        _mm_setcsr(own);
-        assert_int_equal(after & ~0x3fu, strange);
-        assert_memory_equal(areas[3], areas[2], COUNT * sizeof(float));
-    }
+    check_mode(SHOAL_F32);
+    check_mode(SHOAL_F16);
+    check_mode(SHOAL_BF16);
 }
-#else
-static void mode_of_the_thread_has_no_influence(void **state)
-{
-    (void)state;
-    skip_because("the mode is left alone on this machine");
-}
-#endif
 
 static void unknown_forms_are_refused(void **state)
 {

@@ -46,6 +46,8 @@ const struct kernel_form kernel_forms[] = {
 #if defined(__x86_64__)
     {"avx2", has_avx2, &kernel_loops_avx2},
     {"avx512", has_avx512, &kernel_loops_avx512},
+#elif defined(__aarch64__)
+    {"neon", always, &kernel_loops_neon},
 #endif
     {NULL, NULL, NULL},
 };
@@ -138,7 +140,7 @@ void kernel_reduce(const struct kernel_reduce *how, void *out, const void *const
         return;
     }
     const struct kernel_loops *loops = form_now()->loops;
-    unsigned mode = rounding_enter();
+    uint64_t mode = rounding_enter();
     if (loops == NULL) {
         kernel_reference_reduce(how, out, inputs, input_count, count);
         copy_also(how, out, bytes);
@@ -153,7 +155,7 @@ void kernel_scale(enum shoal_dtype dtype, void *out, const void *in, const void 
 {
     BASE_ASSERT(kernel_supports(dtype, SHOAL_PREMUL_SUM));
     const struct kernel_loops *loops = form_now()->loops;
-    unsigned mode = rounding_enter();
+    uint64_t mode = rounding_enter();
     if (loops == NULL) {
         kernel_reference_scale(dtype, out, in, factor, count);
     } else {
@@ -171,7 +173,7 @@ void kernel_divide(enum shoal_dtype dtype, void *out, const void *in, uint32_t d
         return;
     }
     const struct kernel_loops *loops = form_now()->loops;
-    unsigned mode = rounding_enter();
+    uint64_t mode = rounding_enter();
     if (loops == NULL) {
         kernel_reference_divide(dtype, out, in, divisor, count);
     } else {
@@ -204,7 +206,7 @@ void kernel_to_f32(enum shoal_dtype from, float *out, const void *in, size_t cou
 {
     BASE_ASSERT(from == SHOAL_F16 || from == SHOAL_BF16);
     const struct kernel_loops *loops = form_now()->loops;
-    unsigned mode = rounding_enter();
+    uint64_t mode = rounding_enter();
     if (loops == NULL) {
         kernel_reference_to_f32(from, out, in, count);
     } else {
@@ -217,7 +219,7 @@ void kernel_from_f32(enum shoal_dtype to, void *out, const float *in, size_t cou
 {
     BASE_ASSERT(to == SHOAL_F16 || to == SHOAL_BF16);
     const struct kernel_loops *loops = form_now()->loops;
-    unsigned mode = rounding_enter();
+    uint64_t mode = rounding_enter();
     if (loops == NULL) {
         kernel_reference_from_f32(to, out, in, count);
     } else {

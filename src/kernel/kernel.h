@@ -8,7 +8,7 @@
  * the caller with kernel_supports(). Pointers may be unaligned. Any thread.
  *
  *  - Float arithmetic is IEEE 754 to nearest even with subnormals kept, whatever mode the calling
- *    thread is in (on x86; on other machines the thread must be in that mode).
+ *    thread is in (on x86 and 64-bit ARM; on other machines the thread must be in that mode).
  *  - Float min and max give NaN if any input is NaN; of equal numbers (-0 and +0) the first stays.
  *  - Integers wrap. bool is 0 or 1: sum, max, bor and lor are or, prod, min, band and land are and,
  *    bxor and lxor are xor. Logical ops on integers give 0 or 1.
@@ -42,8 +42,8 @@ struct kernel_reduce {
     enum shoal_op op;
     uint32_t divisor; /* AVG: divide the sum by this at the end; 0 or 1: partial sum, no division */
     /* The output will not be read soon, and it is large: stores go around the cache where that
-     * helps (not below 4 KiB, and not in place). They are ordered before later stores of this
-     * thread. */
+     * helps (not below 4 KiB, and not in place). They are ordered before later release
+     * stores of this thread. */
     bool stream;
     /* A second output, the same; NULL: none. It may be equal to an input too. `stream` is then
      * about its stores alone, and nothing is wide. */
@@ -89,8 +89,9 @@ void kernel_own(const void *memory, size_t bytes);
 void kernel_to_f32(enum shoal_dtype from, float *out, const void *in, size_t count);
 void kernel_from_f32(enum shoal_dtype to, void *out, const float *in, size_t count);
 
-/* The form in use: "scalar" (the reference), "base" (SSE2 or NEON), "avx2" or "avx512". The best
- * one that this processor has, or the one that option SHOAL_ISA names. */
+/* The form in use: "scalar" (the reference), "base" (16-byte vectors; SSE2 on x86), "avx2",
+ * "avx512" or "neon". The best one that this processor has, or the one that option SHOAL_ISA names.
+ */
 const char *kernel_isa(void);
 /* Forces a form (tests); false if this CPU lacks it. Not while another thread reduces. */
 bool kernel_force_isa(const char *name);

@@ -18,8 +18,9 @@
  *   VECTOR_LOOPS      the name of the table
  * then includes vector_types.h and defines the functions, with `full` for a vector and `half` for
  * half of one (16-bit floats that fill a vector once they are widened to f32):
- *   full_stream, half_stream        store around the cache, to memory aligned to the whole of it
- *   stream_end                      orders those stores before later ones
+ *   full_stream_two, half_stream_two   store two, one behind the other, around the cache, to memory
+ *                                   aligned to the whole of one
+ *   stream_end                      orders those stores before a later release store
  *   full_load_part, full_store_part, half_load_part, half_store_part
  *                                   the first `bytes` bytes only; the rest reads as zero
  *   widen_u16, narrow_u16           half to a vector of u32 and back; values fit

@@ -8,14 +8,16 @@
 
 #include "kernel/vector_plain.h"
 
-INLINE void full_stream(char *to, vfull value)
+INLINE void full_stream_two(char *to, vfull a, vfull b)
 {
-    _mm256_stream_si256((__m256i *)(void *)to, (__m256i)value);
+    _mm256_stream_si256((__m256i *)(void *)to, (__m256i)a);
+    _mm256_stream_si256((__m256i *)(void *)(to + sizeof a), (__m256i)b);
 }
 
-INLINE void half_stream(char *to, vhalf value)
+INLINE void half_stream_two(char *to, vhalf a, vhalf b)
 {
-    _mm_stream_si128((__m128i *)(void *)to, (__m128i)value);
+    _mm_stream_si128((__m128i *)(void *)to, (__m128i)a);
+    _mm_stream_si128((__m128i *)(void *)(to + sizeof a), (__m128i)b);
 }
 
 INLINE void stream_end(void)

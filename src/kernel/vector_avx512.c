@@ -7,14 +7,16 @@
 
 #include "kernel/vector_types.h"
 
-INLINE void full_stream(char *to, vfull value)
+INLINE void full_stream_two(char *to, vfull a, vfull b)
 {
-    _mm512_stream_si512((__m512i *)(void *)to, (__m512i)value);
+    _mm512_stream_si512((__m512i *)(void *)to, (__m512i)a);
+    _mm512_stream_si512((__m512i *)(void *)(to + sizeof a), (__m512i)b);
 }
 
-INLINE void half_stream(char *to, vhalf value)
+INLINE void half_stream_two(char *to, vhalf a, vhalf b)
 {
-    _mm256_stream_si256((__m256i *)(void *)to, (__m256i)value);
+    _mm256_stream_si256((__m256i *)(void *)to, (__m256i)a);
+    _mm256_stream_si256((__m256i *)(void *)(to + sizeof a), (__m256i)b);
 }
 
 INLINE void stream_end(void)

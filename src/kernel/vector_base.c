@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vector_base.c: the form "base": 16-byte vectors with what every processor of the kind has (SSE2
- * on x86-64, NEON on 64-bit ARM).
+ * vector_base.c: the form "base": 16-byte vectors with SSE2, which every x86-64 has, or with what
+ * the compiler makes of the vector types on any other machine.
  */
 #define VECTOR_BYTES 16
 #define VECTOR_LOOPS kernel_loops_base
@@ -12,14 +12,16 @@
 #if defined(__SSE2__)
 #include <emmintrin.h>
 
-INLINE void full_stream(char *to, vfull value)
+INLINE void full_stream_two(char *to, vfull a, vfull b)
 {
-    _mm_stream_si128((__m128i *)(void *)to, (__m128i)value);
+    _mm_stream_si128((__m128i *)(void *)to, (__m128i)a);
+    _mm_stream_si128((__m128i *)(void *)(to + sizeof a), (__m128i)b);
 }
 
-INLINE void half_stream(char *to, vhalf value)
+INLINE void half_stream_two(char *to, vhalf a, vhalf b)
 {
-    _mm_stream_si64((long long *)(void *)to, (long long)value);
+    _mm_stream_si64((long long *)(void *)to, (long long)a);
+    _mm_stream_si64((long long *)(void *)(to + sizeof a), (long long)b);
 }
 
 INLINE void stream_end(void)
@@ -39,14 +41,16 @@ INLINE vhalf narrow_u16(vu32 value)
     return (vhalf)_mm_cvtsi128_si64(_mm_packs_epi32(extended, extended));
 }
 #else
-INLINE void full_stream(char *to, vfull value)
+INLINE void full_stream_two(char *to, vfull a, vfull b)
 {
-    memcpy(to, &value, sizeof value);
+    memcpy(to, &a, sizeof a);
+    memcpy(to + sizeof a, &b, sizeof b);
 }
 
-INLINE void half_stream(char *to, vhalf value)
+INLINE void half_stream_two(char *to, vhalf a, vhalf b)
 {
-    memcpy(to, &value, sizeof value);
+    memcpy(to, &a, sizeof a);
+    memcpy(to + sizeof a, &b, sizeof b);
 }
 
 INLINE void stream_end(void)

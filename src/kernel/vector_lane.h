@@ -121,9 +121,10 @@ INLINE ACC NAME(finish)(ACC sum, uint32_t divisor)
     return sum;
 }
 
-/* Two ACCs from 2 * SPAN bytes and back. Which element is in which doesn't matter to a reduction,
- * so bf16 goes by even and odd ones, which costs no shuffle: they are the lower and upper halves of
- * each 32 bits. */
+/* Two ACCs from 2 * SPAN bytes, and four back: pairs of vectors are what every machine can store
+ * around the cache. Which element is in which ACC doesn't matter to a reduction, so bf16 goes by
+ * even and odd ones, which costs no shuffle: they are the lower and upper halves of each 32 bits.
+ */
 #ifdef LANE_PAIRED
 INLINE void NAME(load_two)(const char *from, ACC *a, ACC *b)
 {
@@ -132,13 +133,19 @@ INLINE void NAME(load_two)(const char *from, ACC *a, ACC *b)
     *b = (ACC)(both & 0xffff0000u);
 }
 
-INLINE void NAME(store_two)(char *to, ACC a, ACC b, bool stream)
+INLINE vfull NAME(join_two)(ACC a, ACC b)
 {
-    vfull both = (vfull)(NAME(round)(a) >> 16 | (NAME(round)(b) & 0xffff0000u));
+    return (vfull)(NAME(round)(a) >> 16 | (NAME(round)(b) & 0xffff0000u));
+}
+
+INLINE void NAME(store_four)(char *to, const ACC from[4], bool stream)
+{
+    vfull a = NAME(join_two)(from[0], from[1]), b = NAME(join_two)(from[2], from[3]);
     if (stream) {
-        full_stream(to, both);
+        full_stream_two(to, a, b);
     } else {
-        full_store(to, both);
+        full_store(to, a);
+        full_store(to + 2 * SPAN, b);
     }
 }
 #else
@@ -148,14 +155,15 @@ INLINE void NAME(load_two)(const char *from, ACC *a, ACC *b)
     *b = NAME(load)(from + SPAN);
 }
 
-INLINE void NAME(store_two)(char *to, ACC a, ACC b, bool stream)
+INLINE void NAME(store_four)(char *to, const ACC from[4], bool stream)
 {
-    if (stream) {
-        MEMORY(stream)(to, NARROW(a));
-        MEMORY(stream)(to + SPAN, NARROW(b));
-    } else {
-        MEMORY(store)(to, NARROW(a));
-        MEMORY(store)(to + SPAN, NARROW(b));
+    for (int i = 0; i < 4; i += 2, to += 2 * SPAN) {
+        if (stream) {
+            MEMORY(stream_two)(to, NARROW(from[i]), NARROW(from[i + 1]));
+        } else {
+            MEMORY(store)(to, NARROW(from[i]));
+            MEMORY(store)(to + SPAN, NARROW(from[i + 1]));
+        }
     }
 }
 #endif
@@ -180,13 +188,10 @@ INLINE void NAME(step_four)(const struct kernel_pass *pass, size_t at, NAME(comb
     }
     a = NAME(finish)(a, pass->divisor), b = NAME(finish)(b, pass->divisor);
     c = NAME(finish)(c, pass->divisor), d = NAME(finish)(d, pass->divisor);
-    char *out = pass->out + at;
-    NAME(store_two)(out, a, b, stream && !pass->also);
-    NAME(store_two)(out + 2 * SPAN, c, d, stream && !pass->also);
+    const ACC results[4] = {a, b, c, d};
+    NAME(store_four)(pass->out + at, results, stream && !pass->also);
     if (pass->also) {
-        out = pass->also + at;
-        NAME(store_two)(out, a, b, stream);
-        NAME(store_two)(out + 2 * SPAN, c, d, stream);
+        NAME(store_four)(pass->also + at, results, stream);
     }
 }
 
