@@ -191,7 +191,8 @@ class Comparison:
     def usual_name(self):
         plan = self.plan
         hosts = f"-{plan['virtual_hosts']}hosts" if plan["virtual_hosts"] else ""
-        return f"{plan['op']}-{plan['dtype']}-{plan['ranks']}ranks{hosts}"
+        form = "-in-place" * plan["in_place"] + "-torch" * plan["torch"]
+        return f"{plan['op']}-{plan['dtype']}-{plan['ranks']}ranks{hosts}{form}"
 
     def name(self):
         """Of its files, and on the page."""
@@ -204,7 +205,8 @@ class Comparison:
             if plan["virtual_hosts"]
             else "one host"
         )
-        return f"{plan['op']} {plan['dtype']}, {plan['ranks']} ranks, {where}"
+        form = ", in place" * plan["in_place"] + ", through torch.distributed" * plan["torch"]
+        return f"{plan['op']} {plan['dtype']}, {plan['ranks']} ranks, {where}{form}"
 
     def order(self):
         """Key that sorts comparisons: one host first, few ranks first."""
@@ -217,6 +219,7 @@ class Comparison:
         the checkout. The results go where they replace nothing."""
         plan = self.plan
         words = ["bench/run.py", "--op", plan["op"], "--dtype", plan["dtype"]]
+        words += ["--in-place"] * plan["in_place"] + ["--torch"] * plan["torch"]
         if plan["virtual_hosts"]:
             words += ["--virtual-hosts", str(plan["virtual_hosts"]), "--rate", plan["rate"]]
         words += ["--ranks", str(plan["ranks"]), "--sizes", ",".join(map(str, sizes))]

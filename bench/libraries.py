@@ -80,6 +80,7 @@ class Place:
     hosts: tuple[str, ...]
     shoal: str  # path of the command
     port: int  # a free one, for libraries that need to be told
+    torch: bool = False  # Shoal through torch.distributed too
 
     def slots(self, host_index):
         count, rest = divmod(self.ranks, len(self.hosts))
@@ -104,6 +105,8 @@ def crowded(place):
 
 
 def start_shoal(library, place, measurement):
+    if place.torch:
+        return start_torch(library, place, measurement)
     argv = [place.shoal, "run", "--no-tag", "-n", str(place.ranks)]
     if place.hosts:
         argv += [
@@ -116,9 +119,13 @@ def start_shoal(library, place, measurement):
     return [Start([*argv, *library.options], library.environment)]
 
 
-def start_gloo(library, place, measurement):
-    python = ROOT / ".venv/bin/python"
-    program = [str(python), str(ROOT / "bench/peers/gloo_bench.py"), library.name, *measurement]
+def start_torch(library, place, measurement):
+    python, program = ROOT / ".venv/bin/python", ROOT / "bench/peers/torch_bench.py"
+    argv = [str(python), str(program), library.name, *measurement, "--backend", library.family]
+    found = {}
+    if library.family == "shoal":
+        build = Path(place.shoal).parent
+        found = {"SHOAL_BUILD": str(build), "PYTHONPATH": str(ROOT / "bindings/python")}
     hosts = [host for i, host in enumerate(place.hosts) for _ in range(place.slots(i))]
     starts = []
     for rank in range(place.ranks):
@@ -130,7 +137,7 @@ def start_gloo(library, place, measurement):
             "GLOO_SOCKET_IFNAME": "eth0" if hosts else "lo",
         }
         prefix = place.inside(hosts[rank]) if hosts else []
-        starts.append(Start(prefix + program, environment | library.environment))
+        starts.append(Start(prefix + argv, environment | found | library.environment))
     return starts
 
 
@@ -191,7 +198,7 @@ def start_intelmpi(library, place, measurement):
 
 STARTERS = {
     "shoal": start_shoal,
-    "gloo": start_gloo,
+    "gloo": start_torch,
     "openmpi": start_openmpi,
     "mpich": start_mpich,
     "intelmpi": start_intelmpi,

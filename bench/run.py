@@ -77,6 +77,12 @@ def parse_arguments():
         default=DEFAULT_LIBRARIES,
         help=f"of {', '.join(libraries.LIBRARIES)}",
     )
+    parser.add_argument(
+        "--in-place", action="store_true", help="one buffer is input and output, as in training"
+    )
+    parser.add_argument(
+        "--torch", action="store_true", help="Shoal through torch.distributed, as Gloo always is"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--group", type=int, default=6, help="sizes per start of a program")
     parser.add_argument("--size-ms", type=int, default=100, help="time per size and round")
@@ -97,6 +103,10 @@ def parse_arguments():
     arguments.ranks = arguments.ranks or arguments.virtual_hosts or 2
     if arguments.virtual_hosts and arguments.ranks < arguments.virtual_hosts:
         parser.error("fewer ranks than virtual hosts")
+    if arguments.torch and not {*arguments.libs} <= {"shoal", "gloo"}:
+        parser.error("--torch: only shoal and gloo are called through torch.distributed")
+    if arguments.in_place and arguments.op != "allreduce":
+        parser.error("--in-place: the libraries' programs share that for allreduce alone")
     if arguments.op == "barrier":
         arguments.sizes = arguments.sizes[:1]  # it has none
     return arguments
@@ -146,12 +156,14 @@ def free_port(hosts):
 
 def make_place(arguments, port=None):
     hosts = tuple(f"vh{i}" for i in range(arguments.virtual_hosts))
-    return libraries.Place(arguments.ranks, hosts, arguments.shoal, port or free_port(hosts))
+    port = port or free_port(hosts)
+    return libraries.Place(arguments.ranks, hosts, arguments.shoal, port, arguments.torch)
 
 
 def measurement(arguments, sizes):
     """What every library's program is told to measure."""
     words = [arguments.op, "--dtype", arguments.dtype]
+    words += ["--in-place"] if arguments.in_place else []
     return [*words, "--sizes", sizes, "--size-ms", str(arguments.size_ms)]
 
 
@@ -174,6 +186,8 @@ def make_plan(arguments, names, missing):
         "name": arguments.name,
         "op": arguments.op,
         "dtype": arguments.dtype,
+        "in_place": arguments.in_place,
+        "torch": arguments.torch,
         "ranks": arguments.ranks,
         "virtual_hosts": hosts,
         "rate": arguments.rate if hosts else None,

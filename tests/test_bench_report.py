@@ -221,6 +221,7 @@ def rows_of(times):
 def comparison_of(times, sizes=(8, 16, 32, 64), problems=()):
     libraries = list(dict.fromkeys(library for library, _ in times))
     plan = {"name": None, "op": "allreduce", "dtype": "f32", "ranks": 2, "virtual_hosts": 0,
+            "in_place": False, "torch": False,
             "rate": None, "sizes": list(sizes), "rounds": 2, "libraries": libraries, "missing": [],
             "started": "2000-01-01", "finished": "2000-01-02"}  # fmt: skip
     return Comparison(plan, rows_of(times), problems)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures Gloo through torch.distributed in the way that `shoal bench` measures Shoal.
+"""Measures torch.distributed in the way that `shoal bench` measures Shoal.
 
 One process per rank, started with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT:
 
-    gloo_bench.py gloo allreduce --sizes 8:64M --dtype f32
+    torch_bench.py gloo allreduce --sizes 8:64M --dtype f32 --backend gloo
 
 The protocol is that of cmd/shoal/bench_measure.h: warm-up, then rounds; in each all inputs are
 written anew, then a barrier, the clock, the operation (short ones in batches with buffers of their
@@ -204,13 +204,15 @@ class Bench:
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description="Measures Gloo; see the head of this file.")
-    parser.add_argument("library")
+    parser = argparse.ArgumentParser(description="Measures a backend; see the head of this file.")
+    parser.add_argument("library", help="its name in the rows")
     operations = ["allreduce", "broadcast", "reduce", "barrier", *BLOCKED]
     parser.add_argument("operation", choices=sorted(set(operations)))
+    parser.add_argument("--backend", default="gloo", choices=["gloo", "shoal"])
     parser.add_argument("--sizes", default="8:64M")
     parser.add_argument("--dtype", default="f32", choices=DTYPES)
     parser.add_argument("--op", default="sum", choices=REDUCTIONS)
+    parser.add_argument("--in-place", action="store_true", help="allreduce is always in place")
     parser.add_argument("--iters", type=int, default=0)
     parser.add_argument("--size-ms", type=int, default=200)
     parser.add_argument("--no-check", action="store_true")
@@ -227,7 +229,9 @@ def count_hosts():
 def main():
     arguments = parse_arguments()
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=120))
+    if arguments.backend == "shoal":
+        import shoal.torch  # noqa: F401 (registers the backend)
+    dist.init_process_group(arguments.backend, timeout=timedelta(seconds=120))
     bench = Bench(arguments)
     hosts = count_hosts()
     head = {
