@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#define NO_SEQUENCE UINT64_MAX
+
 static struct local_record *record_of(struct local_slot *slot, uint64_t sequence)
 {
     return &slot->history[sequence % LOCAL_HISTORY];
@@ -13,6 +15,8 @@ static struct local_record *record_of(struct local_slot *slot, uint64_t sequence
 void local_history_note(struct local_group *local, uint64_t sequence, uint64_t signature)
 {
     struct local_record *record = record_of(local->own, sequence);
+    atomic_store_explicit(&record->sequence, NO_SEQUENCE, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release); /* no new signature beside the old sequence */
     atomic_store_explicit(&record->signature, signature, memory_order_relaxed);
     atomic_store_explicit(&record->sequence, sequence, memory_order_release);
 }
