@@ -36,7 +36,7 @@ static const struct layout wide[] = {
 
 #define VARIANT_LATER 100
 #define KINDS         7
-#define ABSENCE_MS    2000 /* a quarter of it is for the answers of those who are there */
+#define ABSENCE_MS    2000 /* half of it is for the answers of those who are there */
 
 /* Operations in which everybody waits for everybody, or, from `kind` 5 on, for the victim as root.
  */

@@ -104,12 +104,13 @@ void failure_free_controls(struct comm_engine *engine)
 /* ---- deadlines
  * ---------------------------------------------------------------------------------------------- */
 
-/* How long before the deadline the members are asked: at most a second. */
+/* How long before the deadline the members are asked: at most a second, which is time enough for an
+ * answer from a machine that stands still for a moment, and still recent. */
 static int64_t ask_early_ns(const struct comm_task *task)
 {
     int64_t timeout_ms = atomic_load(&task->group->timeout_ms);
-    int64_t quarter_ns = timeout_ms * BASE_NS_PER_MS / 4;
-    return quarter_ns < BASE_NS_PER_S ? quarter_ns : BASE_NS_PER_S;
+    int64_t half_ns = timeout_ms * BASE_NS_PER_MS / 2;
+    return half_ns < BASE_NS_PER_S ? half_ns : BASE_NS_PER_S;
 }
 
 /* Of a collective all members are asked, of a message those who could send or receive it. */
