@@ -179,6 +179,17 @@ enum shoal_status argument_number(const char *name, const char *text, long minim
     return SHOAL_OK;
 }
 
+enum shoal_status argument_list_number(const char *name, const char **list, long minimum,
+                                       long maximum, long *out)
+{
+    char word[16];
+    size_t bytes = strcspn(*list, ",");
+    snprintf(word, sizeof(word), "%.*s", (int)(bytes < sizeof(word) ? bytes : 0), *list);
+    TRY(argument_number(name, word, minimum, maximum, out));
+    *list = (*list)[bytes] == '\0' ? NULL : *list + bytes + 1;
+    return SHOAL_OK;
+}
+
 enum shoal_status argument_seconds(const char *name, const char *text, int64_t *ms)
 {
     char *end = NULL;

@@ -44,6 +44,9 @@ void arguments_help(const struct argument *table, size_t count, FILE *out);
 /* A whole number within [minimum, maximum]; `name` is for the error. */
 enum shoal_status argument_number(const char *name, const char *text, long minimum, long maximum,
                                   long *out);
+/* The next number of a list with commas; *list becomes what follows, NULL after the last. */
+enum shoal_status argument_list_number(const char *name, const char **list, long minimum,
+                                       long maximum, long *out);
 /* Seconds, fractions allowed, 0 to a year, as ms. */
 enum shoal_status argument_seconds(const char *name, const char *text, int64_t *ms);
 

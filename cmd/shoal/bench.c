@@ -18,6 +18,7 @@
 #include "bench_measure.h"
 #include "bench_roof.h"
 #include "bench_start.h"
+#include "own_program.h"
 #include "shoal.h"
 #include "virtual_hosts.h"
 
@@ -286,11 +287,8 @@ static void words_add_measurement(struct words *words, int argc, char **argv)
 static enum shoal_status become_launcher(const struct bench *bench, int argc, char **argv)
 {
     struct words words = {.count = 0};
-    char self[4096], hosts[VHOSTS_MAX * 16], agent[4200];
-    ssize_t bytes = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (bytes < 0)
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "finding this program");
-    self[bytes] = '\0';
+    char self[OWN_PATH_BYTES], hosts[VHOSTS_MAX * 16], agent[OWN_PATH_BYTES + 104];
+    TRY(own_program_path(self));
     snprintf(agent, sizeof(agent), "'%s' vhosts-exec {host} --", self);
     if (bench->virtual_hosts != NULL) {
         TRY(virtual_host_list(bench->virtual_hosts, bench->ranks, hosts, sizeof(hosts)));

@@ -5,22 +5,15 @@
  */
 #include "bench_start.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "arguments.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "launch/process.h"
+#include "own_program.h"
 #include "shoal.h"
 
 #define EXIT_USAGE 2
@@ -86,18 +79,14 @@ static void print_help(void)
 
 static enum shoal_status ranks_read(struct start_bench *bench, const char *list)
 {
-    for (bench->ranks_count = 0; bench->ranks_count < LIST_MAX;) {
-        char word[16];
+    for (bench->ranks_count = 0; list != NULL;) {
         long ranks = 0;
-        size_t bytes = strcspn(list, ",");
-        snprintf(word, sizeof(word), "%.*s", (int)(bytes < sizeof(word) ? bytes : 0), list);
-        TRY(argument_number("-n", word, 2, RANKS_MAX, &ranks));
+        if (bench->ranks_count == LIST_MAX)
+            return base_error(SHOAL_ERR_ARGUMENT, "-n: at most %d numbers of ranks", LIST_MAX);
+        TRY(argument_list_number("-n", &list, 2, RANKS_MAX, &ranks));
         bench->ranks[bench->ranks_count++] = (int)ranks;
-        if (list[bytes] == '\0')
-            return SHOAL_OK;
-        list += bytes + 1;
     }
-    return base_error(SHOAL_ERR_ARGUMENT, "-n: at most %d numbers of ranks", LIST_MAX);
+    return SHOAL_OK;
 }
 
 static enum shoal_status arguments_read(struct start_bench *bench, int argc, char **argv)
@@ -130,67 +119,30 @@ static enum shoal_status arguments_read(struct start_bench *bench, int argc, cha
 
 /* ---- one start ------------------------------------------------------------------------------- */
 
-/* Becomes `shoal run ... shoal start-rank`, its stdout to `out`. The clock starts here. */
-static void child_run(int ranks, const char *self, int out)
+static enum shoal_status values_read(const char *line, double values[START_VALUE_COUNT])
 {
-    char count[16], launched[24];
-    char *const words[] = {(char *)self, "run",        "--no-tag",   "--quiet", "-n", count,
-                           "--",         (char *)self, "start-rank", launched,  NULL};
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    dup2(out, STDOUT_FILENO);
-    snprintf(count, sizeof(count), "%d", ranks);
-    snprintf(launched, sizeof(launched), "%" PRId64, base_now_ns());
-    execv(self, words);
-    _exit(LAUNCH_EXIT_NOT_FOUND);
-}
-
-/* The one line that rank 0 prints. */
-static enum shoal_status values_receive(int fd, double values[START_VALUE_COUNT])
-{
-    char line[LINE_BYTES] = "", *at = line;
-    FILE *file = fdopen(fd, "r");
-    if (file == NULL) {
-        close(fd);
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "reading what was measured");
-    }
-    if (fgets(line, sizeof(line), file) == NULL)
-        line[0] = '\0';
-    fclose(file);
     for (int i = 0; i < START_VALUE_COUNT; i++) {
-        char *end = at;
-        values[i] = strtod(at, &end);
-        if (end == at)
+        char *end = NULL;
+        values[i] = strtod(line, &end);
+        if (end == line)
             return base_error(SHOAL_ERR_SYSTEM, "nothing was measured");
-        at = end;
+        line = end;
     }
     return SHOAL_OK;
 }
 
+/* Runs `shoal run ... shoal start-rank`, whose rank 0 prints one line. */
 static enum shoal_status start_once(int ranks, double values[START_VALUE_COUNT])
 {
-    int ends[2], wait_status = 0;
-    char self[4096];
-    ssize_t bytes = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (bytes < 0)
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "finding this program");
-    self[bytes] = '\0';
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "a pipe for what is measured");
-    pid_t pid = fork();
-    if (pid == 0)
-        child_run(ranks, self, ends[1]);
-    int cause = errno;
-    close(ends[1]);
-    if (pid < 0) {
-        close(ends[0]);
-        return base_error_errno(SHOAL_ERR_SYSTEM, cause, "starting the ranks");
-    }
-    enum shoal_status status = values_receive(ends[0], values);
-    while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR)
-        ;
-    if (wait_status != 0)
-        return base_error(SHOAL_ERR_SYSTEM, "a start with %d ranks failed", ranks);
-    return status;
+    char self[OWN_PATH_BYTES], count[16], launched[24], what[48], line[LINE_BYTES];
+    char *const words[] = {self, "run", "--no-tag",   "--quiet", "-n", count,
+                           "--", self,  "start-rank", launched,  NULL};
+    TRY(own_program_path(self));
+    snprintf(count, sizeof(count), "%d", ranks);
+    snprintf(what, sizeof(what), "a start with %d ranks", ranks);
+    snprintf(launched, sizeof(launched), "%" PRId64, base_now_ns()); /* the clock starts here */
+    TRY(own_program_line(words, what, line, sizeof(line)));
+    return values_read(line, values);
 }
 
 /* ---- showing --------------------------------------------------------------------------------- */

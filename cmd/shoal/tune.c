@@ -6,16 +6,10 @@
  * For each number of ranks it runs `shoal run` of `shoal tune-rank`, whose rank 0 prints one row;
  * the file is written after each, so that an interrupted run keeps what it has.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "arguments.h"
 #include "base/options.h"
@@ -23,7 +17,7 @@
 #include "base/tuning.h"
 #include "base/wait.h"
 #include "launch/lines.h"
-#include "launch/process.h"
+#include "own_program.h"
 
 #define EXIT_USAGE 2
 #define LINE_BYTES 512
@@ -92,17 +86,12 @@ static enum shoal_status ranks_add(struct tune *tune, long ranks)
 
 static enum shoal_status ranks_read(struct tune *tune, const char *list)
 {
-    for (;;) {
-        char word[16];
+    while (list != NULL) {
         long ranks = 0;
-        size_t bytes = strcspn(list, ",");
-        snprintf(word, sizeof(word), "%.*s", (int)(bytes < sizeof(word) ? bytes : 0), list);
-        TRY(argument_number("-n", word, 2, BASE_TUNING_RANKS_MAX, &ranks));
+        TRY(argument_list_number("-n", &list, 2, BASE_TUNING_RANKS_MAX, &ranks));
         TRY(ranks_add(tune, ranks));
-        if (list[bytes] == '\0')
-            return SHOAL_OK;
-        list += bytes + 1;
     }
+    return SHOAL_OK;
 }
 
 static enum shoal_status ranks_add_default(struct tune *tune)
@@ -172,11 +161,11 @@ static enum shoal_status options_check(void)
  * ------------------------------------------------------------------------------------------------
  */
 
-/* Becomes `shoal run ... shoal tune-rank`, its stdout to `out`. */
-static void child_run(const struct tune *tune, int ranks, const char *self, int out)
+/* Runs `shoal run ... shoal tune-rank`, whose rank 0 prints one row. */
+static enum shoal_status measure(const struct tune *tune, int ranks, struct base_tuning *row)
 {
-    char count[16];
-    char *const words[] = {(char *)self,
+    char self[OWN_PATH_BYTES], count[16], what[48], line[LINE_BYTES];
+    char *const words[] = {self,
                            "run",
                            "--no-tag",
                            "--quiet",
@@ -185,63 +174,20 @@ static void child_run(const struct tune *tune, int ranks, const char *self, int 
                            "-n",
                            count,
                            "--",
-                           (char *)self,
+                           self,
                            "tune-rank",
                            "--size-ms",
                            (char *)tune->size_ms,
                            "--largest",
                            (char *)tune->largest,
                            NULL};
+    TRY(own_program_path(self));
     snprintf(count, sizeof(count), "%d", ranks);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    dup2(out, STDOUT_FILENO);
-    execv(self, words);
-    _exit(LAUNCH_EXIT_NOT_FOUND);
-}
-
-/* The one row that rank 0 prints. */
-static enum shoal_status row_receive(int fd, int ranks, struct base_tuning *row)
-{
-    char line[LINE_BYTES] = "";
-    FILE *file = fdopen(fd, "r");
-    if (file == NULL) {
-        close(fd);
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "reading what was measured");
-    }
-    if (fgets(line, sizeof(line), file) == NULL)
-        line[0] = '\0';
-    fclose(file);
-    line[strcspn(line, "\n")] = '\0';
+    snprintf(what, sizeof(what), "measuring with %d ranks", ranks);
+    TRY(own_program_line(words, what, line, sizeof(line)));
     if (line[0] == '\0')
         return base_error(SHOAL_ERR_SYSTEM, "nothing was measured for %d ranks", ranks);
     return base_tuning_row_read(line, row);
-}
-
-static enum shoal_status measure(const struct tune *tune, int ranks, struct base_tuning *row)
-{
-    int ends[2], wait_status = 0;
-    char self[4096];
-    ssize_t bytes = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (bytes < 0)
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "finding this program");
-    self[bytes] = '\0';
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "a pipe for what is measured");
-    pid_t pid = fork();
-    if (pid == 0)
-        child_run(tune, ranks, self, ends[1]);
-    int cause = errno;
-    close(ends[1]);
-    if (pid < 0) {
-        close(ends[0]);
-        return base_error_errno(SHOAL_ERR_SYSTEM, cause, "starting the ranks");
-    }
-    enum shoal_status status = row_receive(ends[0], ranks, row);
-    while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR)
-        ;
-    if (wait_status != 0)
-        return base_error(SHOAL_ERR_SYSTEM, "measuring with %d ranks failed", ranks);
-    return status;
 }
 
 /* Rows of a file that can't be used are not kept. */
