@@ -17,20 +17,6 @@
 #include "base/memory.h"
 #include "support/processes.h"
 
-#define CHECK(call)                                        \
-    do {                                                   \
-        if (expect_status(group, (call), SHOAL_OK, #call)) \
-            return 1;                                      \
-    } while (0)
-
-#define REQUIRE(condition)                                                           \
-    do {                                                                             \
-        if (!(condition)) {                                                          \
-            fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition); \
-            return 1;                                                                \
-        }                                                                            \
-    } while (0)
-
 #define NUMBER_COUNT ((sizeof(struct shoal_counters) - sizeof(size_t)) / sizeof(uint64_t))
 
 /* What the group did since *before, which becomes what it is now. sleeps are left out: they depend

@@ -18,20 +18,6 @@
 #include "support/holdings.h"
 #include "support/processes.h"
 
-#define CHECK(call)                                        \
-    do {                                                   \
-        if (expect_status(group, (call), SHOAL_OK, #call)) \
-            return 1;                                      \
-    } while (0)
-
-#define REQUIRE(condition)                                                           \
-    do {                                                                             \
-        if (!(condition)) {                                                          \
-            fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition); \
-            return 1;                                                                \
-        }                                                                            \
-    } while (0)
-
 /* Lengths around every border of the same-host path and of eager messages. */
 static const uint64_t lengths[] = {0, 1, 12, 13, 1000, 4096, 4097, 70000, 131072, 400001};
 #define LENGTH_COUNT (sizeof(lengths) / sizeof(lengths[0]))

@@ -25,20 +25,6 @@
 #include "support/processes.h"
 #include "support/skip.h"
 
-#define CHECK(call)                                        \
-    do {                                                   \
-        if (expect_status(group, (call), SHOAL_OK, #call)) \
-            return 1;                                      \
-    } while (0)
-
-#define REQUIRE(condition)                                                           \
-    do {                                                                             \
-        if (!(condition)) {                                                          \
-            fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition); \
-            return 1;                                                                \
-        }                                                                            \
-    } while (0)
-
 /* The sum of rank + 1 over all ranks. */
 static int sum_of_ranks(shoal_group_t group)
 {

@@ -19,20 +19,6 @@
 #include "base/tuning.h"
 #include "support/processes.h"
 
-#define CHECK(call)                                        \
-    do {                                                   \
-        if (expect_status(group, (call), SHOAL_OK, #call)) \
-            return 1;                                      \
-    } while (0)
-
-#define REQUIRE(condition)                                                           \
-    do {                                                                             \
-        if (!(condition)) {                                                          \
-            fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition); \
-            return 1;                                                                \
-        }                                                                            \
-    } while (0)
-
 enum { RANKS_MAX = 4 };
 
 /* What the file of a rank says of groups of two and three: sums whole up to so many bytes. */

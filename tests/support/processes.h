@@ -10,6 +10,7 @@
 #define SHOAL_TESTS_PROCESSES_H
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #include "shoal.h"
@@ -47,5 +48,20 @@ int expect_status(shoal_group_t group, enum shoal_status status, enum shoal_stat
 /* In a rank: returns 1 with a message unless the last error contains all of the given pieces (ended
  * by NULL). */
 int expect_text(shoal_group_t group, const char *const *pieces);
+
+/* In a function of a rank that returns 1 for a fault; `group` is its group. */
+#define CHECK(call)                                        \
+    do {                                                   \
+        if (expect_status(group, (call), SHOAL_OK, #call)) \
+            return 1;                                      \
+    } while (0)
+
+#define REQUIRE(condition)                                                           \
+    do {                                                                             \
+        if (!(condition)) {                                                          \
+            fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition); \
+            return 1;                                                                \
+        }                                                                            \
+    } while (0)
 
 #endif

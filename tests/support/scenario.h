@@ -20,21 +20,6 @@
 
 #define SCENARIO_VARIABLES 6
 
-/* In a rank. */
-#define CHECK(call)                                        \
-    do {                                                   \
-        if (expect_status(group, (call), SHOAL_OK, #call)) \
-            return 1;                                      \
-    } while (0)
-
-#define REQUIRE(condition)                                                           \
-    do {                                                                             \
-        if (!(condition)) {                                                          \
-            fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition); \
-            return 1;                                                                \
-        }                                                                            \
-    } while (0)
-
 /* The status must be `expected` and the last error contain all pieces. */
 #define EXPECT(call, expected, ...)                                      \
     do {                                                                 \
