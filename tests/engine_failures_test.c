@@ -203,7 +203,7 @@ static void note_end(struct comm_task *task, enum shoal_status status)
 static void test_tasks_of_their_own(void **state)
 {
     (void)state;
-    static const struct comm_task_class class = {"test", never, nothing_to_cancel,
+    static const struct comm_task_class class = {"test", never, never, nothing_to_cancel,
                                                  waits_for_rank_2};
     struct rig rig;
     enum shoal_status status = SHOAL_IN_PROGRESS;
@@ -222,6 +222,42 @@ static void test_tasks_of_their_own(void **state)
     assert_int_equal(comm_group_health(rig.group->of[0]), SHOAL_ERR_TIMEOUT);
     if (!has(base_error_text(), "rank 2 (host cod) is late"))
         fail_msg("%s", base_error_text());
+    rig_close(&rig);
+}
+
+static bool came; /* what the task below waits for */
+
+static bool has_come(struct comm_task *task)
+{
+    (void)task;
+    return came;
+}
+
+/* News that came after the last look, while nobody slept, rang no bell. */
+static void test_no_sleep_over_what_came(void **state)
+{
+    (void)state;
+    static const struct comm_task_class class = {"test", has_come, has_come, nothing_to_cancel,
+                                                 waits_for_rank_2};
+    struct rig rig;
+    enum shoal_status status = SHOAL_IN_PROGRESS;
+    rig_open(&rig, 64);
+    struct comm_engine *engine = rig.engines->engine[0];
+    struct comm_task task = {.class = &class,
+                             .group = rig.group->of[0],
+                             .sequence = 1,
+                             .deadline_ns = rig.engines->now_ns + TIMEOUT_MS * BASE_NS_PER_MS,
+                             .done = note_end,
+                             .owner = &status};
+    came = false;
+    comm_engine_start_task(engine, &task);
+    assert_int_equal(comm_engine_poll(engine), 0);
+    assert_true(comm_engine_sleep(engine, 0));
+    came = true;
+    assert_false(comm_engine_sleep(engine, 0));
+    comm_engine_poll(engine);
+    assert_int_equal(status, SHOAL_OK);
+    assert_true(comm_engine_sleep(engine, 0));
     rig_close(&rig);
 }
 
@@ -601,6 +637,7 @@ int main(void)
         TEST(test_not_called),
         TEST(test_stopped),
         TEST(test_tasks_of_their_own),
+        TEST(test_no_sleep_over_what_came),
         TEST(test_killed),
         TEST(test_abort),
         TEST(test_slots_come_back),

@@ -383,6 +383,24 @@ void comm_engine_start_task(struct comm_engine *engine, struct comm_task *task)
     engine_task_begin(engine, task);
 }
 
+/* The same-host task whose turn it is; NULL: none. */
+static struct comm_task *local_task(const struct comm_group *group)
+{
+    struct comm_task *task = group->first_task;
+    while (task && !task->class->advance)
+        task = task->next;
+    return task;
+}
+
+/* Whether nothing is left to do for a group but to wait. */
+static bool may_sleep(const struct comm_group *group)
+{
+    if (comm_group_broken(group))
+        return group->announced && !group->first_task;
+    struct comm_task *task = local_task(group);
+    return !task || !task->class->ready(task);
+}
+
 /* Tasks of the same-host path run one after the other within a group. */
 static void advance_tasks(struct comm_engine *engine, struct comm_group *group)
 {
@@ -435,8 +453,9 @@ bool comm_engine_sleep(struct comm_engine *engine, int timeout_ms)
     bool safe = true;
     for (; armed < engine->endpoint_count && safe; armed++)
         safe = net_of(engine->endpoints[armed])->arm(engine->endpoints[armed]);
+    atomic_thread_fence(memory_order_seq_cst); /* a peer sees that it is armed, or this its news */
     for (struct comm_group *group = engine->groups; group && safe; group = group->next_in_engine)
-        safe = !comm_group_broken(group) || (group->announced && !group->first_task);
+        safe = may_sleep(group);
     if (safe) {
         struct epoll_event event;
         epoll_wait(engine->sleep_fd, &event, 1, timeout_ms);

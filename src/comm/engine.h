@@ -28,6 +28,9 @@ struct comm_task_class {
     const char *name;
     /* Moves without blocking; true when the task is done. NULL: events move it. */
     bool (*advance)(struct comm_task *task);
+    /* Whether advance would move something; NULL if that is. Peers ring the bell of this rank only
+     * when it sleeps, so it is asked again after the sleep was announced. */
+    bool (*ready)(struct comm_task *task);
     /* Takes back all that peers or transports may still touch; the group broke and the task, whose
      * memory is gone after this, is over. */
     void (*cancel)(struct comm_task *task);

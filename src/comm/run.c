@@ -342,7 +342,7 @@ static void run_late(struct comm_task *task, bool *late)
     }
 }
 
-static const struct comm_task_class run_class = {"schedule", NULL, run_cancel, run_late};
+static const struct comm_task_class run_class = {"schedule", NULL, NULL, run_cancel, run_late};
 
 static enum shoal_status take_arrays(struct comm_run *run, const struct comm_plan *plan)
 {

@@ -455,4 +455,4 @@ static void send_late(struct comm_task *task, bool *late)
             late[i] = i != task->group->rank;
 }
 
-static const struct comm_task_class send_class = {"message", NULL, send_cancel, send_late};
+static const struct comm_task_class send_class = {"message", NULL, NULL, send_cancel, send_late};

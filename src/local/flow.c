@@ -567,6 +567,11 @@ static bool task_advance(struct comm_task *task)
     return advance(op);
 }
 
+static bool task_ready(struct comm_task *task)
+{
+    return move_is_ready(task->owner_run);
+}
+
 static void task_cancel(struct comm_task *task)
 {
     const struct local_op *op = task->owner_run;
@@ -584,7 +589,8 @@ static void task_late(struct comm_task *task, bool *late)
         mark_behind(op, late);
 }
 
-static const struct comm_task_class task_class = {"local", task_advance, task_cancel, task_late};
+static const struct comm_task_class task_class = {"local", task_advance, task_ready, task_cancel,
+                                                  task_late};
 
 _Static_assert(sizeof(struct local_op) <= COMM_LOCAL_TASK_BYTES, "fits in a request");
 
