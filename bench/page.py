@@ -88,6 +88,9 @@ def summary(report):
         link = tag("a", escape(comparison.title()), href=f"#{comparison.name()}")
         text = tag("p", escape(comparison.verdict().text()))
         items.append(tag("li", link + text + strip(comparison)))
+    if report.training:
+        link = tag("a", "training with DDP", href="#ddp")
+        items.append(tag("li", link + tag("p", escape(report.training.text()))))
     if report.starts:
         link = tag("a", "start of ranks", href="#start")
         items.append(tag("li", link + tag("p", escape(report.starts.text()))))
@@ -388,6 +391,14 @@ def start_table(starts, columns, caption):
     return table(head, rows, caption)
 
 
+def command_facts(plan):
+    """For each library, what it is and what starts it alone."""
+    return facts(
+        (escape(name), tag("small", escape(plan["about"][name])) + command(text))
+        for name, text in plan["commands"].items()
+    )
+
+
 def start_section(starts):
     about = (
         "All ranks of a start are on one host; the last one counts for times, the largest for "
@@ -395,10 +406,6 @@ def start_section(starts):
         "every rank has its group. create: a group of all by processes that run already; for "
         "torch.distributed the first one, and neither Python's start nor its imports count."
     )
-    commands = [
-        (escape(name), tag("small", escape(starts.plan["about"][name])) + command(text))
-        for name, text in starts.plan["commands"].items()
-    ]
     tables = [
         start_table(starts, START_TIMES, "Milliseconds."),
         start_table(starts, START_COSTS,
@@ -413,9 +420,63 @@ def start_section(starts):
         bullets(starts.remarks()),
         "<h3>All of it again</h3>",
         command(starts.plan["command"]),
-        facts(commands),
+        command_facts(starts.plan),
     ]
     return tag("section", "".join(parts), class_="comparison", id="start")
+
+
+# ---- training ----
+
+TRAINING_HEAD = ("library", "step", "without communication", "added by it", "of Gloo's",
+                 "samples/s", "rounds", "last loss")  # fmt: skip
+
+
+def training_cell(summary, name):
+    low, high = summary[f"{name}_low"], summary[f"{name}_high"]
+    return tag("td", f"{summary[name]:,.1f}", title=f"rounds {low:,.1f} to {high:,.1f}")
+
+
+def training_row(summary):
+    share = summary["share"]
+    cells = [training_cell(summary, name) for name in ("step_ms", "plain_ms", "overhead_ms")]
+    cells += [tag("td", f"{share:.2f}" if share is not None else "–")]
+    cells += [training_cell(summary, "samples_s"), tag("td", summary["rounds"])]
+    cells += [tag("td", f"{summary['last_loss']:.6f}")]
+    return tag("tr", tag("th", escape(summary["lib"])) + "".join(cells))
+
+
+def training_table(training):
+    plan = training.plan
+    head = [tag("th", text) for text in TRAINING_HEAD]
+    rows = [training_row(training.summary(name)) for name in training.libraries()]
+    caption = (
+        f"Milliseconds; {plan['ranks']} ranks, {training.rows[0]['parameters']:,} parameters, "
+        f"{plan['batch']} samples of each rank in a step, {plan['steps']} steps of each kind in "
+        "a round. Below the pointer: the fastest and the slowest round."
+    )
+    return table(head, rows, caption)
+
+
+def training_section(training):
+    about = (
+        "A wide MLP learns under torch's DistributedDataParallel. Steps with and without "
+        "communication (no_sync) go by turns, and begin at the same moment on all ranks; the "
+        "slowest rank counts. What communication adds is the median of the differences within a "
+        "pair. At the end all ranks' parameters have the same bits, or it counts as failed; the "
+        "libraries' losses are compared with each other."
+    )
+    parts = [
+        "<h2>Training with DDP</h2>",
+        tag("p", escape(training.text()), class_="verdict"),
+        tag("p", about),
+        tag("p", escape(busy_text(training.plan) + "."), class_="dim") if training.rows else "",
+        training_table(training) if training.rows else "",
+        bullets(training.remarks()),
+        "<h3>All of it again</h3>",
+        command(training.plan["command"]),
+        command_facts(training.plan),
+    ]
+    return tag("section", "".join(parts), class_="comparison", id="ddp")
 
 
 # ---- what stands behind the numbers ----
@@ -506,6 +567,7 @@ def header(report):
     pairs += [("again", "make bench at the root of the checkout; the command of each row is below")]
     links = [("summary", "In short"), ("reading", "How to read it")]
     links += [(each.name(), each.title()) for each in report.comparisons]
+    links += [("ddp", "Training with DDP")] if report.training else []
     links += [("start", "Start of ranks")] if report.starts else []
     links += [("kernels", "Arithmetic of one core")] if report.kernels else []
     links += [("libraries", "Libraries"), ("machine", "Machine"), ("missing", "What is missing")]
@@ -517,6 +579,7 @@ def header(report):
 def page(report):
     sections = [header(report), notices(report), summary(report), reading()]
     sections += [comparison_section(comparison) for comparison in report.comparisons]
+    sections += [training_section(report.training)] if report.training else []
     sections += [start_section(report.starts)] if report.starts else []
     sections += [kernel_section(report.kernels)] if report.kernels else []
     sections += [libraries_section(report), machine_section(report), missing_section(report)]

@@ -4,7 +4,7 @@
 
     bench/report.py out/bench
 
-Takes what bench/run.py and bench/kernels.py wrote, also while they still measure or when they were
+Takes what the measuring programs of bench/ wrote, also while they still measure or when they were
 ended early. What is missing is named on the page; a file that can't be read too.
 """
 
@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import charts
+import ddp
 import kernels
 import page
 import plot
@@ -36,7 +37,8 @@ class Report:
     """All results of a folder, in the order in which they are shown."""
 
     def __init__(self, folder):
-        self.comparisons, self.kernels, self.starts, self.unreadable = [], None, None, []
+        self.comparisons, self.unreadable = [], []
+        self.kernels = self.starts = self.training = None
         for path in sorted(folder.glob("*.json")):
             if path.name != CONTENT:
                 self.read(path)
@@ -48,6 +50,8 @@ class Report:
                 self.kernels = kernels.Kernels.read(path)
             elif path.name == start.FILE:
                 self.starts = start.Starts.read(path)
+            elif path.name == ddp.FILE:
+                self.training = ddp.Training.read(path)
             else:
                 self.comparisons.append(Comparison.read(path))
         except (OSError, ValueError) as error:
@@ -55,6 +59,7 @@ class Report:
 
     def named_plans(self):
         plans = [(comparison.title(), comparison.plan) for comparison in self.comparisons]
+        plans += [("training with DDP", self.training.plan)] if self.training else []
         plans += [("start of ranks", self.starts.plan)] if self.starts else []
         return plans + ([("arithmetic of one core", self.kernels.plan)] if self.kernels else [])
 
@@ -98,6 +103,7 @@ class Report:
         found = list(self.unreadable)
         for comparison in self.comparisons:
             found += [f"{comparison.title()}: {remark}" for remark in comparison.remarks()]
+        found += self.training.remarks() if self.training else []
         found += self.starts.remarks() if self.starts else []
         return found + (self.kernels.remarks() if self.kernels else [])
 
@@ -115,6 +121,7 @@ class Report:
             "summary": {each.title(): each.verdict().text() for each in self.comparisons},
             "remarks": self.remarks(),
             "comparisons": [comparison.content() for comparison in self.comparisons],
+            "training": self.training.content() if self.training else None,
             "starts": self.starts.content() if self.starts else None,
             "kernels": self.kernels.content() if self.kernels else None,
         }

@@ -24,6 +24,7 @@ NAME = "allreduce-f32-2ranks"
 
 sys.path.insert(0, str(SOURCE / "bench"))
 import charts  # noqa: E402
+import ddp  # noqa: E402
 import plot  # noqa: E402
 from comparison import Comparison  # noqa: E402
 
@@ -69,6 +70,8 @@ def report(tmp_path_factory):
     assert program("kernels", *kernel).returncode == 0
     starts = ["--out", folder, "--ranks", "2,3", "--rounds", "2", "--libs", "shoal,gloo"]
     assert program("start", *starts).returncode == 0
+    training = ["--out", folder, "--width", "32", "--batch", "4", "--steps", "3", "--rounds", "2"]
+    assert program("ddp", *training).returncode == 0
     (folder / "broken.json").write_text("{")
     return make_report(folder)
 
@@ -106,6 +109,52 @@ def test_starts_stand_beside_gloo(report):
         assert row["rounds"] == 2 and "start" in row["command"]
     assert starts["text"].startswith("3 ranks are ready") and not starts["problems"]
     assert 'id="start"' in report.html and escape(starts["text"]) in report.html
+
+
+def test_training_has_steps_with_and_without_communication(report):
+    training = report.content["training"]
+    assert not training["problems"] and len(training["rows"]) == 2 * 4
+    found = {each["lib"]: each for each in training["summaries"]}
+    assert list(found) == ["shoal", "shoal-private", "gloo", "copies"]
+    for each in found.values():
+        assert 0 < each["step_ms_low"] <= each["step_ms"] <= each["step_ms_high"]
+        assert each["plain_ms"] > 0 and each["samples_s"] > 0 and each["rounds"] == 2
+    assert found["gloo"]["share"] == 1
+    assert found["shoal"]["direct_bytes"] > 0 == found["shoal-private"]["direct_bytes"]
+    digests = {row["digest"] for row in training["rows"] if row["lib"].startswith("shoal")}
+    assert len(digests) == 1
+    assert 'id="ddp"' in report.html and escape(training["text"]) in report.html
+    for row in training["rows"]:
+        assert row["last_loss"] > 0 and escape(row["command"]) in report.html
+
+
+def training_of(losses, digests=("a", "a", "b")):
+    names = ("shoal", "shoal-private", "gloo")
+    rows = [
+        {"lib": name, "round": 0, "last_loss": loss, "digest": digest}
+        for name, loss, digest in zip(names, losses, digests, strict=True)
+    ]
+    return ddp.Training({"finished": "2000-01-01"}, rows, {})
+
+
+def test_trainings_that_learn_other_things_are_told():
+    good = training_of([1, 1, 1.00001])
+    good.compare_results()
+    assert good.remarks() == []
+    wrong = training_of([1, 1, 1.1], ["a", "b", "a"])
+    wrong.compare_results()
+    assert wrong.remarks() == [
+        "Training with DDP, shoal-private: its parameters have other bits than in shared memory.",
+        "Training with DDP, gloo: its last loss is 1.1, Shoal's 1.",
+    ]
+
+
+def test_a_training_that_fails_is_named(tmp_path):
+    words = ["--out", tmp_path, "--libs", "gloo", "--rounds", "2", "--timeout", "0.2"]
+    result = program("ddp", *words)
+    assert result.returncode == 1 and "gloo: round 1: timeout" in result.stderr
+    result = program("ddp", "--libs", "ucc")
+    assert result.returncode == 2 and "--libs ucc: there are shoal" in result.stderr
 
 
 def test_the_verdict_counts_what_the_rows_say(report):
@@ -334,7 +383,9 @@ def test_the_standard_set_that_is_ended_early_has_its_page(tmp_path):
                for remark in remarks)  # fmt: skip
     assert sum("It was not started." in remark or "Nothing was measured" in remark
                for remark in remarks) == 12  # fmt: skip
-    assert "Arithmetic of one core: not measured." in remarks
+    assert {"Arithmetic of one core: not measured.", "Training with DDP: not measured."} <= set(
+        remarks
+    )
 
 
 def test_the_standard_set_explains_itself():
