@@ -273,21 +273,21 @@ static int threshold_tune(struct tuner *tuner, const struct threshold *threshold
 
 static const uint64_t block_candidates[CANDIDATES_MAX] = {128 * KIB, 256 * KIB, 512 * KIB, MIB,
                                                           2 * MIB};
-static const uint64_t block_sizes[] = {MIB, 4 * MIB, 16 * MIB};
+static const uint64_t block_sizes[] = {512 * KIB, 2 * MIB, 8 * MIB}; /* of a rank's part */
 
 #define BLOCK_SIZE_COUNT ((int)(sizeof(block_sizes) / sizeof(block_sizes[0])))
 
 static int blocks_measure(const struct tuner *tuner, const struct candidates *candidates,
                           uint64_t bytes, double *costs)
 {
-    struct trial trial = {.operation = BENCH_ALLREDUCE, .bytes = bytes};
+    struct trial trial = {.operation = BENCH_ALLGATHER, .bytes = bytes * (uint64_t)tuner->size};
     double us[CANDIDATES_MAX];
     char size[BASE_BYTES_TEXT_BYTES], block[BASE_BYTES_TEXT_BYTES];
     if (candidates_measure(tuner, candidates, &trial, us) != 0)
         return -1;
     if (tuner->rank == 0)
-        fprintf(stderr, "%d ranks, allreduce of %s in blocks:", tuner->size,
-                base_bytes_text(bytes, size));
+        fprintf(stderr, "%d ranks, allgather of %s in blocks:", tuner->size,
+                base_bytes_text(trial.bytes, size));
     for (int i = 0; i < candidates->count; i++) {
         costs[i] += log(us[i]);
         if (tuner->rank == 0)

@@ -42,6 +42,22 @@ static bool streaming_pays(const struct local_op *op)
     return op->bytes * (has_parts ? (size_t)op->local->group->size : 1) >= op->local->stream_bytes;
 }
 
+/* Of a stage's blocks sums and rooted copies use only so much, smaller pieces: what one rank has
+ * put another reads while it is still near, and the root is not a whole large block ahead. Where
+ * all put and take at once nothing is gained by that. */
+#define SUM_SLICE_BYTES  ((size_t)64 << 10) /* of each rank */
+#define ROOT_PIECE_BYTES ((size_t)128 << 10)
+
+static size_t piece_bytes(const struct local_op *op)
+{
+    const struct local_group *local = op->local;
+    if (op->call.kind == COLL_BROADCAST || op->call.kind == COLL_GATHER)
+        return local_min(ROOT_PIECE_BYTES, local->block_bytes);
+    if (op->mode == LOCAL_SLICED)
+        return local_min(SUM_SLICE_BYTES * (size_t)local->group->size, local->block_bytes);
+    return local->block_bytes;
+}
+
 void local_op_lay_out(struct local_op *op)
 {
     const struct local_group *local = op->local;
@@ -61,7 +77,6 @@ void local_op_lay_out(struct local_op *op)
         op->block_elems = local->slice_bytes / op->elem_bytes;
         op->reduces = op->call.kind == COLL_REDUCE_SCATTER;
     } else {
-        op->block_elems = local->block_bytes / op->elem_bytes;
         op->mode = LOCAL_SYMMETRIC;
         if (local_sums(op) && bytes > local->symmetric_bytes) {
             op->mode = LOCAL_SLICED;
@@ -69,6 +84,7 @@ void local_op_lay_out(struct local_op *op)
             op->in_peer =
                 local->group->size == 2 && op->call.kind == COLL_ALLREDUCE && !op->call.has_factor;
         }
+        op->block_elems = piece_bytes(op) / op->elem_bytes;
     }
     op->block_count = n == 0 ? 1 : (n + op->block_elems - 1) / op->block_elems;
 }
@@ -91,7 +107,7 @@ static size_t staged_bytes(const struct local_op *op)
     if (put_per_rank(op))
         return (size_t)(local->group->size - 1) * local->slice_bytes +
                local_min(op->bytes, local->slice_bytes);
-    return local_min(op->bytes, local->block_bytes);
+    return local_min(op->bytes, op->block_elems * op->elem_bytes);
 }
 
 static size_t result_bytes(const struct local_op *op)
