@@ -17,8 +17,9 @@
  *    bits on every rank and in every run.
  *  - Counts are in elements of the dtype, per rank as said at each call, and may be 0 or exceed
  *    2^31. Buffers need no alignment. NULL is a valid buffer where its count is 0.
- *  - "In place" is stated per call; buffers that overlap in any other way are an error of the
- *    caller which is not always detected.
+ *  - "In place" is stated per call; input and output that overlap in any other way are
+ *    SHOAL_ERR_ARGUMENT. Buffers of operations that are under way at the same time must lie apart
+ *    where one of them writes; that is not looked for.
  *  - Any thread may call. Calls on one group from several threads at once are safe, but their order
  *    is then the threads' order, which must be the same on every rank.
  */

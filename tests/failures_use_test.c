@@ -67,7 +67,7 @@ static int give_wrong_arguments(shoal_group_t group, struct board *board)
     EXPECT(shoal_alltoallv(in, huge, NULL, out, NULL, NULL, SHOAL_I64, group, NULL),
            SHOAL_ERR_ARGUMENT, "recv_counts is NULL");
     EXPECT(shoal_alltoall(in, in, 1, SHOAL_I64, group, NULL), SHOAL_ERR_ARGUMENT, "alltoall",
-           "same buffer");
+           "overlaps");
     EXPECT(shoal_send(in, 1, SHOAL_I64, size, 0, group, NULL), SHOAL_ERR_ARGUMENT, "send", "rank");
     EXPECT(shoal_send(in, 1, SHOAL_I64, SHOAL_ANY_SOURCE, 0, group, NULL), SHOAL_ERR_ARGUMENT,
            "send", "rank");

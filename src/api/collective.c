@@ -40,11 +40,6 @@ static enum shoal_status check_buffers(const struct comm_call *call, const struc
     if (!call->out && comm_call_out_count(call, group->rank, group->size) > 0)
         return base_error(SHOAL_ERR_ARGUMENT, "%s: the output buffer is NULL",
                           comm_kind_name(call->kind));
-    if (call->kind == COLL_ALLTOALL && call->in == call->out &&
-        comm_call_in_count(call, group->rank, group->size) > 0 && group->size > 1)
-        return base_error(
-            SHOAL_ERR_ARGUMENT,
-            "alltoall: input and output are the same buffer; it has no form in place");
     return SHOAL_OK;
 }
 
@@ -126,8 +121,10 @@ static enum shoal_status submit(shoal_group_t handle, struct comm_call *call,
         status = check_call(group, call);
     if (status == SHOAL_OK) {
         call->in_place = is_in_place(group, call);
-        status = api_submit(group, call, request);
+        status = api_check_overlap(group, call);
     }
+    if (status == SHOAL_OK)
+        status = api_submit(group, call, request);
     return api_end(handle, status);
 }
 

@@ -21,6 +21,9 @@ enum shoal_status api_equip(struct comm_group *group);
 
 /* Whether SHOAL_ALGORITHM can be read. */
 enum shoal_status api_check_algorithm(void);
+/* SHOAL_ERR_ARGUMENT if input and output share bytes otherwise than in place, which is filled in.
+ */
+enum shoal_status api_check_overlap(const struct comm_group *group, const struct comm_call *call);
 /* Carries out a call that was checked, by the path that fits the group. */
 enum shoal_status api_submit(struct comm_group *group, struct comm_call *call,
                              shoal_request_t *request);
