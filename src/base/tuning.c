@@ -13,6 +13,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/cores.h"
 #include "base/memory.h"
 #include "base/options.h"
@@ -55,7 +56,7 @@ void base_machine_read(struct base_machine *out)
         snprintf(out->cpu, sizeof(out->cpu), "%.64s",
                  uname(&system) == 0 ? system.machine : "unknown");
     long online = sysconf(_SC_NPROCESSORS_ONLN);
-    int granted = base_cgroup_cores("/proc/self/cgroup", "/sys/fs/cgroup");
+    int granted = base_cgroup_cores(BASE_CGROUP_LIST, BASE_CGROUP_MOUNT);
     out->cores = online > 0 && online < granted ? (int)online : granted;
 }
 

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/headroom.h"
 #include "base/memory.h"
 #include "base/status.h"
 
@@ -22,7 +23,8 @@ struct region_retired {
     int peers[];
 };
 
-#define PAGE_BYTES 4096
+#define PAGE_BYTES  4096
+#define CHECK_BYTES ((size_t)4 << 20) /* of new memory, between two looks at what is left */
 
 static size_t round_up(size_t bytes)
 {
@@ -39,7 +41,8 @@ enum shoal_status comm_region_open(struct base_shared *shared, size_t heap_offse
     TRY(BASE_NEW(&whole, "the region's first block"));
     whole->offset = heap_offset;
     whole->bytes = shared->bytes - heap_offset;
-    *out = (struct comm_region){.shared = shared, .heap_offset = heap_offset, .blocks = whole};
+    *out = (struct comm_region){
+        .shared = shared, .heap_offset = heap_offset, .taken_end = heap_offset, .blocks = whole};
     return SHOAL_OK;
 }
 
@@ -120,6 +123,25 @@ static enum shoal_status split(struct region_block *block, size_t at, size_t byt
     return SHOAL_OK;
 }
 
+/* Memory beyond what this region ever had must be there, for the kernel does not refuse it: it
+ * kills. What was freed keeps its pages and needs no look. */
+static enum shoal_status take(struct comm_region *region, size_t at, size_t bytes)
+{
+    size_t end = at + bytes, start = at > region->taken_end ? at : region->taken_end;
+    size_t more = end > start ? end - start : 0;
+    bool looks = region->unchecked_bytes + more > CHECK_BYTES;
+    int64_t left = looks ? base_headroom_bytes() : INT64_MAX;
+    if (more + CHECK_BYTES > (uint64_t)left)
+        return base_error(SHOAL_ERR_MEMORY,
+                          "%zu KiB of shared memory are not to be had: this machine, or a control "
+                          "group of this process, has %lld MiB of memory left",
+                          bytes >> 10, (long long)(left >> 20));
+    TRY(base_shared_commit(region->shared, at, bytes));
+    region->unchecked_bytes = looks ? 0 : region->unchecked_bytes + more;
+    region->taken_end = end > region->taken_end ? end : region->taken_end;
+    return SHOAL_OK;
+}
+
 static enum shoal_status find_room(struct comm_region *region, size_t bytes, size_t taken_bytes,
                                    size_t *offset)
 {
@@ -130,7 +152,7 @@ static enum shoal_status find_room(struct comm_region *region, size_t bytes, siz
         if (block->used || rounded < bytes || at + rounded < at ||
             at + rounded > block->offset + block->bytes)
             continue;
-        TRY(base_shared_commit(region->shared, at, taken_bytes));
+        TRY(take(region, at, taken_bytes));
         struct region_block *used = NULL;
         TRY(split(block, at, rounded, &used));
         used->used = true;

@@ -45,6 +45,8 @@ struct region_retired;
 struct comm_region {
     struct base_shared *shared; /* borrowed */
     size_t heap_offset;
+    size_t taken_end;               /* nothing behind it was ever allocated */
+    size_t unchecked_bytes;         /* taken since it was last looked how much memory is left */
     struct region_block *blocks;    /* by offset; used and free */
     struct region_retired *retired; /* slots that peers may still read */
     bool keeps_freed; /* a peer may still write somewhere: nothing freed is used again */
