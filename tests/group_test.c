@@ -16,6 +16,7 @@
 
 #include "base/tuning.h"
 #include "support/holdings.h"
+#include "support/operation.h"
 #include "support/processes.h"
 
 /* Lengths around every border of the same-host path and of eager messages. */
@@ -433,8 +434,8 @@ static int same_bits(shoal_group_t group, void *user)
     uint64_t n = 100003;
     float *in = floats(n), *first = floats(n), *again = floats(n),
           *all = floats(n * (uint64_t)size);
-    for (uint64_t i = 0; i < n; i++)
-        in[i] = (float)(1.0 / (double)(i + 3) * (rank % 2 ? -1e5 : 1.3 + rank));
+    struct operation_options options = {.dtype = SHOAL_F32, .values = VALUES_ANY, .seed = 5};
+    values_fill(&options, rank, in, n);
     CHECK(shoal_allreduce(in, first, n, SHOAL_F32, SHOAL_SUM, group, NULL));
     for (int round = 0; round < 5; round++) {
         shoal_request_t request = NULL;
