@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * failures_shared_test.c: operations that fail while peers read and write each other's buffers
- * from shoal_alloc. When the call has returned, the memory is the caller's own again: nobody writes
- * it later. If a peer stands still just then, what is freed is not used again.
+ * from shoal_alloc, or a rank that dies there. When the call has returned, the memory is the
+ * caller's own again: nobody writes it later. If a peer stands still just then, what is freed is
+ * not used again.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -89,6 +90,77 @@ static void test_memory_is_own_after_an_abort(void **state)
     scenario_run(&(struct scenario){.layout = &one_host, .act = abort_amid, .victim = -1});
 }
 
+/* ---- a rank that dies amid
+ * ---------------------------------------------------------------------------------------------- */
+
+#define TIMEOUT_MS 60000
+#define QUICK_MS   20000
+
+static void die_here(int signal)
+{
+    (void)signal;
+    raise(SIGKILL);
+}
+
+/* Variants: the operation, and whether it is a request. */
+enum { SUM, GATHER, OPERATIONS, LATER = OPERATIONS };
+
+static enum shoal_status operate(shoal_group_t group, int variant, float *memory)
+{
+    uint64_t part = COUNT / SIZE;
+    shoal_request_t request = NULL, *handle = variant & LATER ? &request : NULL;
+    enum shoal_status status =
+        variant % OPERATIONS == SUM
+            ? shoal_allreduce(memory, memory, COUNT, SHOAL_F32, SHOAL_MAX, group, handle)
+            : shoal_allgather(memory + part * (uint64_t)shoal_group_rank(group), memory, part,
+                              SHOAL_F32, group, handle);
+    return status == SHOAL_OK && request ? shoal_request_wait(&request, -1) : status;
+}
+
+/* The victim ends after a while of its own computing, most of which is work on everybody's
+ * buffers: within an operation, or between two. The others' memory is theirs again at once, also
+ * what they free. */
+static int die_amid(shoal_group_t group, struct board *board)
+{
+    struct itimerval soon = {.it_value = {.tv_usec = 1500 + 700 * board->victim}};
+    enum shoal_status status = SHOAL_OK;
+    void *memory = NULL, *again = NULL;
+    char victim[32];
+    CHECK(shoal_alloc(group, COUNT * sizeof(float), &memory));
+    memset(memory, 0, COUNT * sizeof(float));
+    CHECK(shoal_barrier(group, NULL));
+    if (shoal_group_rank(group) == board->victim) {
+        signal(SIGVTALRM, die_here);
+        setitimer(ITIMER_VIRTUAL, &soon, NULL);
+    }
+    for (int i = 0; i < 1000 && status == SHOAL_OK; i++)
+        status = operate(group, board->variant, memory);
+    fill_own(memory);
+    snprintf(victim, sizeof(victim), "rank %d (host host0", board->victim);
+    EXPECT(status, SHOAL_ERR_PEER_LOST, victim);
+    CHECK(shoal_free(group, memory));
+    CHECK(shoal_alloc(group, COUNT * sizeof(float), &again));
+    usleep(20000);
+    REQUIRE(again == memory && is_own(memory));
+    return 0;
+}
+
+static void test_a_rank_dies_amid(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 2 * OPERATIONS; variant++)
+        for (int victim = 0; victim < SIZE; victim++) {
+            int64_t begun_ns = scenario_now_ns();
+            scenario_run(&(struct scenario){.layout = &one_host,
+                                            .timeout_ms = TIMEOUT_MS,
+                                            .variant = variant,
+                                            .victim = victim,
+                                            .victim_code = 256 + SIGKILL,
+                                            .act = die_amid});
+            assert_true(scenario_since_ms(begun_ns) < QUICK_MS);
+        }
+}
+
 /* ---- a peer that stands still amid
  * ---------------------------------------------------------------------------------------------- */
 
@@ -171,6 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_is_own_after_an_abort),
+        cmocka_unit_test(test_a_rank_dies_amid),
         cmocka_unit_test(test_memory_is_kept_from_a_peer_that_stands_still),
     };
     return cmocka_run_group_tests(tests, scenario_isolate, NULL);

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -232,4 +233,10 @@ void boot_host_free(struct boot_host *host)
     base_free(host->event_fds);
     base_free(host->life_fds);
     base_free(host);
+}
+
+bool boot_host_is_gone(const struct boot_host *host, int local_rank)
+{
+    struct pollfd life = {.fd = host->life_fds[local_rank]};
+    return poll(&life, 1, 0) == 1 && (life.revents & (POLLHUP | POLLERR)) != 0;
 }

@@ -15,6 +15,7 @@
 #ifndef SHOAL_BOOT_HOST_H
 #define SHOAL_BOOT_HOST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -50,5 +51,7 @@ struct boot_host_options {
  * local_size 1 makes only the own region. */
 enum shoal_status boot_host_meet(const struct boot_host_options *options, struct boot_host **out);
 void boot_host_free(struct boot_host *host);
+/* Whether that peer's process has ended; it touches no memory any more. Asks the kernel. */
+bool boot_host_is_gone(const struct boot_host *host, int local_rank);
 
 #endif

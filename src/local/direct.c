@@ -243,12 +243,13 @@ void local_direct_work(struct local_op *op)
  * ------------------------------------------------------------------------------------------------
  */
 
+/* The engine may stand here and learn of no death meanwhile, so the kernel is asked. */
 static bool somebody_works(const struct local_group *local)
 {
-    const atomic_bool *dead = local->group->world->dead;
+    const struct boot_host *host = local->group->world->host;
     for (int i = 0; i < local->group->size; i++)
-        if (i != local->group->rank && local->slots[i] &&
-            !atomic_load(&dead[local->local_index[i]]) && atomic_load(&local->slots[i]->working))
+        if (i != local->group->rank && local->slots[i] && atomic_load(&local->slots[i]->working) &&
+            !boot_host_is_gone(host, local->local_index[i]))
             return true;
     return false;
 }
