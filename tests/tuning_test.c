@@ -22,7 +22,17 @@
 enum { RANKS_MAX = 4 };
 
 /* What the file of a rank says of groups of two and three: sums whole up to so many bytes. */
-enum { NO_FILE = 0, BROKEN_FILE = -1, OPTION_OFF = -2 };
+enum {
+    NO_FILE = 0,
+    BROKEN_FILE = -1,
+    OPTION_OFF = -2,
+    EMPTY_FILE = -3,
+    HUGE_FILE = -4,
+    NOT_TEXT = -5,
+    OTHER_MACHINE = -6,
+    NOT_READABLE = -7,
+    A_FOLDER = -8
+};
 
 struct plan {
     const char *folder; /* of the caches */
@@ -48,6 +58,42 @@ static enum shoal_status write_rows(const char *path, int rank, int whole_bytes)
     return base_tuning_write(path, &table);
 }
 
+/* Another machine's: the same rows, but a processor that is not this one. */
+static int change_machine(const char *path)
+{
+    char text[4096];
+    FILE *file = fopen(path, "r+");
+    REQUIRE(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    char *cpu = strstr(text, "\ncpu ");
+    REQUIRE(cpu && cpu[5] != '\n');
+    cpu[5] ^= 1;
+    rewind(file);
+    REQUIRE(fputs(text, file) >= 0 && fclose(file) == 0);
+    return 0;
+}
+
+/* What stands where a good file should. A link to itself can't be read by root either. */
+static int spoil(const char *path, int how)
+{
+    static const char zeros[4096];
+    switch (how) {
+    case BROKEN_FILE: REQUIRE(truncate(path, 40) == 0); break;
+    case EMPTY_FILE: REQUIRE(truncate(path, 0) == 0); break;
+    case HUGE_FILE: REQUIRE(truncate(path, INT64_C(1) << 40) == 0); break;
+    case NOT_TEXT: {
+        FILE *file = fopen(path, "w");
+        REQUIRE(file && fwrite(zeros, sizeof(zeros), 1, file) == 1 && fclose(file) == 0);
+        break;
+    }
+    case OTHER_MACHINE: REQUIRE(change_machine(path) == 0); break;
+    case NOT_READABLE: REQUIRE(unlink(path) == 0 && symlink(path, path) == 0); break;
+    case A_FOLDER: REQUIRE(unlink(path) == 0 && mkdir(path, 0700) == 0); break;
+    default: break;
+    }
+    return 0;
+}
+
 static int make_cache(const struct plan *plan, int rank)
 {
     char folder[128], path[BASE_TUNING_PATH_BYTES];
@@ -60,9 +106,7 @@ static int make_cache(const struct plan *plan, int rank)
     if (whole_bytes == NO_FILE)
         return 0;
     REQUIRE(write_rows(path, rank, whole_bytes > 0 ? whole_bytes : 1024) == SHOAL_OK);
-    if (whole_bytes == BROKEN_FILE)
-        REQUIRE(truncate(path, 40) == 0);
-    return 0;
+    return spoil(path, whole_bytes);
 }
 
 static void remove_caches(const struct plan *plan)
@@ -222,15 +266,17 @@ static void test_ranks_with_different_files_agree(void **state)
     }
 }
 
+/* Or none that can be used: one warning, and the default thresholds. */
 static void test_the_lowest_has_none(void **state)
 {
     (void)state;
-    static const int lowest[] = {NO_FILE, BROKEN_FILE, OPTION_OFF};
+    static const int lowest[] = {NO_FILE,  BROKEN_FILE,   OPTION_OFF,   EMPTY_FILE, HUGE_FILE,
+                                 NOT_TEXT, OTHER_MACHINE, NOT_READABLE, A_FOLDER};
     for (size_t i = 0; i < sizeof(lowest) / sizeof(lowest[0]); i++) {
         struct processes run = {.size = 2};
         struct plan plan = {.main = by_default, .whole_bytes = {lowest[i], 1024}};
         run_ranks(&run, &plan);
-        expect_warnings(&run, 0, lowest[i] == BROKEN_FILE);
+        expect_warnings(&run, 0, lowest[i] != NO_FILE && lowest[i] != OPTION_OFF);
         expect_warnings(&run, 1, 0);
         processes_release(&run);
     }
