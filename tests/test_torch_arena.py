@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
+import tempfile
 import time
 
 import pytest
@@ -183,17 +186,93 @@ def test_gradients_outlive_their_group(pair):
     assert pair.call(rank_outlive) == [True, True]
 
 
+def heard(function, *arguments):
+    """What the function gives, and what was written to stderr meanwhile."""
+    with tempfile.TemporaryFile() as written:
+        kept = os.dup(2)
+        os.dup2(written.fileno(), 2)
+        try:
+            result = function(*arguments)
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        written.seek(0)
+        return result, written.read().decode()
+
+
 def rank_fill_the_region(rank: int, size: int):
     """Buckets find no room in a region: they lie in the usual memory, and all works."""
     held, text = fill_the_region()
-    trained = parallel(model())
-    train(trained, rank)
+    trained, said = heard(lambda: parallel(model()))
+    parameters = train(trained, rank)
     del held
-    return text, [lies_in_a_region(p.grad) for p in trained.parameters()]
+    os.environ["SHOAL_TORCH_SHARED"] = "0"
+    same = train(parallel(model()), rank) == parameters
+    return text, said, [lies_in_a_region(p.grad) for p in trained.parameters()], same
 
 
 def test_a_full_region_is_no_obstacle():
     with ranks.Ranks(2, rank_start_small, new_method()) as two:
-        for text, places in two.call(rank_fill_the_region):
+        for rank, (text, said, places, same) in enumerate(two.call(rank_fill_the_region)):
             assert "SHOAL_SHARED_BYTES" in text
             assert not all(places)
+            assert same
+            assert said.count("private memory") == 1, said  # once, whatever else does not fit
+            assert f"shoal: rank {rank}: a tensor of" in said
+            assert "SHOAL_SHARED_BYTES" in said
+
+
+CHILDREN = f"""
+import os, sys, torch
+import torch.distributed as dist
+import shoal.torch
+sys.path.insert(0, {str(ranks.ROOT / "tests")!r})
+import test_torch_arena as test
+
+dist.init_process_group("shoal")
+rank, size = dist.get_rank(), dist.get_world_size()
+alone = test.train(test.parallel(test.model()), rank)
+trained = test.parallel(test.model())
+test.train(trained, rank, 0)
+dist.all_reduce(torch.ones(1), async_op=True).wait()  # the binding's threads are there
+work = dist.all_reduce(torch.ones(1 << 16), async_op=True)
+child = os.fork()
+if child == 0:
+    for call in (
+        lambda: dist.all_reduce(torch.ones(1 << 20)),
+        lambda: dist.all_reduce(torch.ones(1), async_op=True).wait(),
+        lambda: dist.barrier(),
+        lambda: dist.new_group([0, 1]),
+    ):
+        try:
+            call()
+        except RuntimeError as error:
+            assert "forked" in str(error), error
+        else:
+            raise AssertionError("a call of the child was carried out")
+    for p in trained.parameters():
+        p.grad = torch.full_like(p, 77)
+    trained(torch.ones(1, test.WIDTH)).square()
+    if rank == 0:
+        dist.destroy_process_group()
+    sys.exit(0)  # with all that Python does at its end
+work.wait()
+assert test.train(trained, rank) == alone
+assert os.waitpid(child, 0)[1] == 0
+assert test.train(test.parallel(test.model()), rank) == alone
+dist.destroy_process_group()
+"""
+
+
+def test_children_that_exit_tear_nothing_down(tmp_path):
+    program = tmp_path / "children.py"
+    program.write_text(CHILDREN)
+    done = subprocess.run(
+        [ranks.SHOAL, "run", "--no-tag", "-n", "2", "--", sys.executable, program],
+        env=ranks.ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout.decode(errors="replace")

@@ -11,9 +11,11 @@
  */
 #pragma once
 
+#include <atomic>
 #include <map>
 
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/Logging.h>
 
 #include "group.h"
 
@@ -48,8 +50,7 @@ class ArenaAllocator final : public c10::Allocator
     {
         std::shared_ptr<Group> group = bytes < bytes_min ? nullptr : wanted_by(bytes);
         void *memory = nullptr;
-        if (!group ||
-            shoal_alloc(group->handle, bytes, &memory) != SHOAL_OK) /* full: the usual memory */
+        if (!group || !take(*group, bytes, &memory))
             return base_->allocate(bytes);
         return {memory, new Block{std::move(group), memory}, free_block, c10::kCPU};
     }
@@ -76,6 +77,20 @@ class ArenaAllocator final : public c10::Allocator
 
     explicit ArenaAllocator(c10::Allocator *base) : base_(base)
     {
+    }
+
+    /* False if there is none: then the usual memory does, which is said once. Children made by fork
+     * have none of their own. */
+    static bool take(const Group &group, size_t bytes, void **out)
+    {
+        static std::atomic_flag said = ATOMIC_FLAG_INIT;
+        enum shoal_status status = shoal_alloc(group.handle, bytes, out);
+        if (status != SHOAL_OK && status != SHOAL_ERR_STATE && !said.test_and_set())
+            LOG(WARNING) << "shoal: rank " << shoal_group_rank(group.handle) << ": a tensor of "
+                         << bytes << " bytes lies in private memory, where operations on it are "
+                         << "staged: " << shoal_last_error(group.handle)
+                         << " (said once; there may be more of them)";
+        return status == SHOAL_OK;
     }
 
     static std::shared_ptr<Group> wanted_by(size_t bytes)

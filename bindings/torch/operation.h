@@ -114,7 +114,7 @@ class CompletionThreads
   public:
     static CompletionThreads &get()
     {
-        static auto *const one = new CompletionThreads;
+        static auto *const one = make();
         return *one;
     }
 
@@ -150,6 +150,14 @@ class CompletionThreads
     }
 
   private:
+    /* Over a fork the lock is held, so that in the child it is free. */
+    static CompletionThreads *make()
+    {
+        pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
+                       [] { get().mutex_.unlock(); });
+        return new CompletionThreads;
+    }
+
     static constexpr int count_max = 64;
     static constexpr std::chrono::seconds stop_time_max{10};
 
@@ -241,7 +249,7 @@ inline bool Operation::wait(Milliseconds timeout)
     lock.unlock();
 
     enum shoal_status status = shoal_request_wait(&request_, timeout.count());
-    if (request_ == nullptr) {
+    if (request_ == nullptr || status == SHOAL_ERR_STATE) { /* the latter in a forked child */
         finish(status);
         rethrow_interruption();
         return true;
@@ -331,6 +339,10 @@ inline void Operation::watch()
     CompletionThreads::get().start();
     auto *self = new std::shared_ptr<Operation>(shared_from_this());
     enum shoal_status status = shoal_request_on_done(request_, on_done, self);
+    if (status == SHOAL_ERR_STATE) { /* in a forked child: who collects it gets the error */
+        on_done(self, status);
+        return;
+    }
     TORCH_INTERNAL_ASSERT(status == SHOAL_OK, "shoal_request_on_done: ", shoal_status_name(status));
 }
 
