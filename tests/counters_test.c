@@ -210,6 +210,31 @@ static int sleeps(shoal_group_t group, void *user)
     return 0;
 }
 
+enum { NEWS = 200 };
+
+/* Rank 0 sleeps in one group while rank 1 makes others, which rank 0 is in: none of that wakes it.
+ */
+static int undisturbed(shoal_group_t group, void *user)
+{
+    (void)user;
+    int ranks[2] = {0, 1}, rank = shoal_group_rank(group);
+    shoal_group_t others[NEWS];
+    struct shoal_counters before = SHOAL_COUNTERS_INIT, after = SHOAL_COUNTERS_INIT;
+    CHECK(shoal_barrier(group, NULL));
+    for (int i = 0; i < NEWS; i++) {
+        CHECK(shoal_group_subset(group, ranks, 2, NULL, &others[i]));
+        if (rank == 1)
+            usleep(200);
+    }
+    CHECK(shoal_group_counters(group, &before));
+    CHECK(shoal_barrier(group, NULL));
+    CHECK(shoal_group_counters(group, &after));
+    for (int i = 0; i < NEWS; i++)
+        CHECK(shoal_group_free(others[i]));
+    REQUIRE(after.sleeps - before.sleeps < NEWS / 2); /* some slices of waiting */
+    return 0;
+}
+
 /* Programs that were built against an older or a newer header. */
 static int other_sizes(shoal_group_t group, void *user)
 {
@@ -270,6 +295,7 @@ static void test_sleeps(void **state)
     (void)state;
     expect_run(2, 1, sleeps);
     expect_run(2, 2, sleeps);
+    expect_run(2, 1, undisturbed);
 }
 
 static void test_other_sizes(void **state)

@@ -93,8 +93,7 @@ static void futex_wait(atomic_uint *word, unsigned value, int64_t deadline_ns)
 
 bool base_bell_has_sleepers(struct base_bell *bell)
 {
-    return fence_and_look(bell) != 0 ||
-           atomic_load_explicit(&bell->event_fd_waiter, memory_order_acquire) != 0;
+    return fence_and_look(bell) != 0 || base_bell_has_engine(bell);
 }
 
 bool base_bell_ring(struct base_bell *bell)

@@ -33,6 +33,13 @@ bool base_bell_ring(struct base_bell *bell);
 /* Whether a ring would wake anybody; what was written must be there before, as for a ring. */
 bool base_bell_has_sleepers(struct base_bell *bell);
 
+/* Whether the owner sleeps at its event fd; after a look for sleepers, whose fence holds here too.
+ */
+static inline bool base_bell_has_engine(const struct base_bell *bell)
+{
+    return atomic_load_explicit(&bell->event_fd_waiter, memory_order_acquire) != 0;
+}
+
 /* How long to spin; made once per group from the cores and the ranks on this host. */
 struct base_wait_policy {
     int64_t spin_ns; /* pauses, with a yield now and then */

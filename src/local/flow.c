@@ -470,7 +470,8 @@ static bool wait_ready(void *user)
     struct local_op *op = user;
     atomic_int *awaited = &op->local->own->awaited;
     while (!move_is_ready(op)) {
-        int now = last_lacking(op) + 1;
+        int lacking = last_lacking(op);
+        int now = lacking < 0 ? LOCAL_AWAITS_ANY : lacking + LOCAL_AWAITS_RANK;
         if (atomic_load_explicit(awaited, memory_order_relaxed) == now)
             return false;
         atomic_exchange(awaited, now);
@@ -529,7 +530,7 @@ static void wait_for_peers(struct local_op *op, int64_t *deadline_ns)
     uint64_t slept = base_wait_sleeps();
     bool ready = base_wait(op->local->bells[group->rank], &group->world->policy, wait_ready, op,
                            last ? *deadline_ns : slice_ns);
-    atomic_store_explicit(&op->local->own->awaited, 0, memory_order_release);
+    atomic_store_explicit(&op->local->own->awaited, LOCAL_AWAITS_NOBODY, memory_order_release);
     comm_count_sleeps(&group->counters, base_wait_sleeps() - slept);
     if (!ready)
         look_around(op);

@@ -23,13 +23,14 @@ void local_adopt_failure(struct local_group *local);
  * the first call does something. */
 void local_fail(struct local_group *local);
 
-/* Whether a peer that sleeps waits for this rank. One without a slot does not: it finds this rank's
- * when it has its own. */
+/* Whether a peer that sleeps waits for this rank in this group. One without a slot does not: it
+ * finds this rank's when it has its own. Its engine sleeps for all groups at once. */
 static inline bool local_is_awaited(const struct local_group *local, int peer)
 {
     const struct local_slot *slot = local->slots[peer];
-    int awaited = slot ? atomic_load(&slot->awaited) : -1;
-    return awaited == 0 || awaited == local->group->rank + 1;
+    int awaited = slot ? atomic_load(&slot->awaited) : LOCAL_AWAITS_NOBODY;
+    return awaited == LOCAL_AWAITS_ANY || awaited == local->group->rank + LOCAL_AWAITS_RANK ||
+           base_bell_has_engine(local->bells[peer]);
 }
 
 /* Wakes the peers that sleep until this rank has news. */

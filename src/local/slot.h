@@ -22,6 +22,7 @@
  *     or whether the rank's buffers can be used where they lie (direct.h).
  *  5. Who sleeps has, after its last change of `awaited`, found that rank's number missing; who
  *     publishes a number looks at `awaited` after it. So the one that is awaited sees that it is.
+ *     Who does not sleep in this group awaits nobody in it, and sleeps on undisturbed elsewhere.
  */
 #ifndef SHOAL_LOCAL_SLOT_H
 #define SHOAL_LOCAL_SLOT_H
@@ -36,6 +37,9 @@
 #define LOCAL_SLOTS        4
 #define LOCAL_HISTORY      16 /* operations that a slot remembers; no rank is that far ahead */
 #define LOCAL_INLINE_BYTES 48
+
+/* local_slot.awaited */
+enum { LOCAL_AWAITS_NOBODY = 0, LOCAL_AWAITS_ANY = 1, LOCAL_AWAITS_RANK = 2 };
 
 struct local_stamp {
     _Alignas(64) atomic_ullong number;
@@ -56,7 +60,8 @@ struct local_slot {
     _Alignas(64) atomic_ullong taken;
     atomic_int core;    /* plus 1; where the owner last waited long; 0: nowhere yet */
     atomic_int working; /* the owner reads or writes peers' buffers: direct.h */
-    atomic_int awaited; /* plus 1; the owner, if asleep, waits for news of this rank; 0: of any */
+    atomic_int awaited; /* the owner, if asleep in an operation of this group, waits for news of
+                         * this rank, plus LOCAL_AWAITS_RANK; LOCAL_AWAITS_ANY: of any */
     _Alignas(64) atomic_ullong staged;     /* of a first block that was offered: it is staged now */
     _Alignas(64) atomic_int failure_state; /* 0 none, 1 being written, 2 there */
     int32_t failure_status;
