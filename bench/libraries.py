@@ -63,13 +63,15 @@ LIBRARIES = {
         ),
         Library("mpich", "mpich", "MPICH, defaults"),
         Library("intelmpi", "intelmpi", "Intel MPI, defaults"),
+        Library("deepspeed-shm", "deepspeed", "DeepSpeed's shared-memory allreduce, in place"),
         intel(10),
         intel(11),
         intel(12),
     ]
 }
 # intelmpi-10 and so on set allreduce's algorithm alone.
-ALLREDUCE_ONLY = {"intelmpi-10", "intelmpi-11", "intelmpi-12"}
+ALLREDUCE_ONLY = {"intelmpi-10", "intelmpi-11", "intelmpi-12", "deepspeed-shm"}
+IN_PLACE_ONLY = {"deepspeed-shm"}
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,8 @@ def start_torch(library, place, measurement):
     python, program = ROOT / ".venv/bin/python", ROOT / "bench/peers/torch_bench.py"
     argv = [str(python), str(program), library.name, *measurement, "--backend", library.family]
     found = {}
+    if library.family == "deepspeed":
+        found = {"SHOAL_BENCH_DEEPSPEED": str(ENVIRONMENTS / "deepspeed")}
     if library.family == "shoal":
         build = Path(place.shoal).parent
         found = {"SHOAL_BUILD": str(build), "PYTHONPATH": str(ROOT / "bindings/python")}
@@ -199,6 +203,7 @@ def start_intelmpi(library, place, measurement):
 STARTERS = {
     "shoal": start_shoal,
     "gloo": start_torch,
+    "deepspeed": start_torch,
     "openmpi": start_openmpi,
     "mpich": start_mpich,
     "intelmpi": start_intelmpi,
@@ -239,6 +244,9 @@ def missing(library):
     if library.family == "gloo":
         python = ROOT / ".venv/bin/python"
         return None if python.exists() else f"{python} is missing: tools/setup bench"
+    if library.family == "deepspeed":
+        path = ENVIRONMENTS / "deepspeed/deepspeed_shm_comm.so"
+        return None if path.exists() else f"{path} is missing: bench/peers/setup, or its log there"
     if library.family == "intelmpi" and platform.machine() != "x86_64":
         return "Intel MPI exists for x86-64 only"
     if library.family != "shoal":

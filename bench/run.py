@@ -129,7 +129,9 @@ def split_libraries(arguments):
     for name in arguments.libs:
         reason = libraries.missing(libraries.LIBRARIES[name])
         if not reason and name in libraries.ALLREDUCE_ONLY and arguments.op != "allreduce":
-            reason = "it differs in allreduce only"
+            reason = "it has or differs in allreduce only"
+        if not reason and name in libraries.IN_PLACE_ONLY and not arguments.in_place:
+            reason = "it works in place only"
         if reason:
             print(f"bench: without {name}: {reason}", file=sys.stderr)
             missing.append({"lib": name, "reason": reason})

@@ -248,6 +248,19 @@ def test_comparison_writes_its_results(tmp_path):
     assert "| 1 KiB |" in table and "shoal us" in table
 
 
+def test_the_op_of_deepspeed_sums_in_place_and_leaves_nothing(tmp_path):
+    build_peers()
+    if not (SOURCE / ".venv-bench/deepspeed/deepspeed_shm_comm.so").exists():
+        pytest.skip("DeepSpeed's op is not built")
+    result = compare(tmp_path, "--in-place", "--libs", "shoal,deepspeed-shm")
+    assert result.returncode == 0, result.stderr
+    content = json.loads((tmp_path / "result.json").read_text())
+    assert content["problems"] == [] and content["plan"]["missing"] == []
+    assert not list(Path("/dev/shm").glob("deepspeed_allreduce_buffer_*"))
+    result = compare(tmp_path, "--libs", "shoal,deepspeed-shm", "--declare")
+    assert "without deepspeed-shm: it works in place only" in result.stderr
+
+
 @needs_root
 def test_every_library_runs_on_all_virtual_hosts(tmp_path):
     build_peers()

@@ -9,7 +9,8 @@ One process per rank, started with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
 The protocol is that of cmd/shoal/bench_measure.h: warm-up, then rounds; in each all inputs are
 written anew, then a barrier, the clock, the operation (short ones in batches with buffers of their
 own), the clock, and a check of the result; the time of a round is that of the slowest rank.
-torch.distributed's allreduce, broadcast and reduce work in place. Prints one JSON object per size.
+torch.distributed's allreduce, broadcast and reduce work in place. --backend deepspeed sums by
+DeepSpeed's op (deepspeed_op.py), and meets through Gloo. Prints one JSON object per size.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import sys
 import time
 from datetime import timedelta
 
+import deepspeed_op
 import torch
 import torch.distributed as dist
 
@@ -69,6 +71,9 @@ class Bench:
         self.arguments = arguments
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.round = 0
+        self.all_reduce = lambda tensor: dist.all_reduce(tensor, self.reduction)
+        if arguments.backend == "deepspeed":
+            self.all_reduce = deepspeed_op.start(os.environ["SHOAL_BENCH_DEEPSPEED"])
 
     def shape(self, size_bytes):
         """Elements of input and output, and bytes rounded up to whole elements for each rank."""
@@ -114,7 +119,7 @@ class Bench:
 
     def call(self, slot):
         if self.operation == "allreduce":
-            dist.all_reduce(self.ins[slot], self.reduction)
+            self.all_reduce(self.ins[slot])
         elif self.operation == "allgather":
             dist.all_gather_single(self.outs[slot], self.ins[slot])
         elif self.operation == "reduce_scatter":
@@ -208,7 +213,7 @@ def parse_arguments():
     parser.add_argument("library", help="its name in the rows")
     operations = ["allreduce", "broadcast", "reduce", "barrier", *BLOCKED]
     parser.add_argument("operation", choices=sorted(set(operations)))
-    parser.add_argument("--backend", default="gloo", choices=["gloo", "shoal"])
+    parser.add_argument("--backend", default="gloo", choices=["gloo", "shoal", "deepspeed"])
     parser.add_argument("--sizes", default="8:64M")
     parser.add_argument("--dtype", default="f32", choices=DTYPES)
     parser.add_argument("--op", default="sum", choices=REDUCTIONS)
@@ -217,7 +222,13 @@ def parse_arguments():
     parser.add_argument("--size-ms", type=int, default=200)
     parser.add_argument("--no-check", action="store_true")
     parser.add_argument("--note", default="{}", help="JSON object with the library's settings")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.backend == "deepspeed" and (
+        (arguments.operation, arguments.op) != ("allreduce", "sum")
+        or arguments.dtype not in ("f32", "f16", "bf16")
+    ):
+        parser.error("--backend deepspeed: only allreduce, sum, of f32, f16 or bf16")
+    return arguments
 
 
 def count_hosts():
@@ -231,7 +242,8 @@ def main():
     torch.set_num_threads(1)
     if arguments.backend == "shoal":
         import shoal.torch  # noqa: F401 (registers the backend)
-    dist.init_process_group(arguments.backend, timeout=timedelta(seconds=120))
+    through = "gloo" if arguments.backend == "deepspeed" else arguments.backend
+    dist.init_process_group(through, timeout=timedelta(seconds=120))
     bench = Bench(arguments)
     hosts = count_hosts()
     head = {
