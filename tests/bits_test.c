@@ -188,6 +188,13 @@ static int sum_everywhere(shoal_group_t group, void *user)
 static const char *const forms[] = {"scalar", "base", "avx2", "avx512", "neon"};
 #define FORMS (sizeof(forms) / sizeof(forms[0]))
 
+/* The thread sanitizer makes arithmetic slow and finds nothing in it: then the plain form only. */
+#if defined(__SANITIZE_THREAD__)
+#define FORM_STEP FORMS
+#else
+#define FORM_STEP 1
+#endif
+
 static void run_in_form(struct processes run, const char *form)
 {
     if (!kernel_force_isa(form))
@@ -203,7 +210,7 @@ static void test_one_host(void **state)
     (void)state;
     for (int size = 2; size < RANKS_MAX; size++) {
         expect_sums(size);
-        for (size_t i = 0; i < FORMS; i++)
+        for (size_t i = 0; i < FORMS; i += FORM_STEP)
             run_in_form((struct processes){.size = size}, forms[i]);
         forget_sums();
     }
@@ -215,7 +222,7 @@ static void test_reproducible(void **state)
     (void)state;
     expect_sums(RANKS_MAX);
     for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++)
-        for (size_t form = 0; form < FORMS; form += 2)
+        for (size_t form = 0; form < FORMS; form += 2 * FORM_STEP)
             run_in_form((struct processes){.size = RANKS_MAX,
                                            .hosts = hosts[i],
                                            .environment = {"SHOAL_REPRODUCIBLE=1"}},
