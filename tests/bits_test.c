@@ -201,6 +201,7 @@ static void run_in_form(struct processes run, const char *form)
         return; /* not on this processor */
     run.main = sum_everywhere;
     run.user = (void *)(uintptr_t)form;
+    run.timeout_ms = 60000;
     run.deadline_s = 300;
     assert_true(processes_run(&run));
 }
