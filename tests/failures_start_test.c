@@ -499,7 +499,7 @@ static int come_and_go(int rank, int size, const char *store, struct board *boar
     if (base_memory_blocks() > blocks)
         fprintf(stderr, "%zu blocks after the second group, %zu after the last\n", blocks,
                 base_memory_blocks());
-    REQUIRE(open_descriptors() <= descriptors && threads_left(threads) <= threads);
+    REQUIRE(descriptors_left(descriptors) <= descriptors && threads_left(threads) <= threads);
     REQUIRE(rank == 0 || base_memory_blocks() <= blocks);
     return 0;
 }

@@ -188,6 +188,10 @@ void comm_progress_wake_all(struct comm_world *world);
 /* Rings the bells of this rank's local peers in the group, and its own. */
 void comm_ring_peers(struct comm_world *world, const struct comm_group *group);
 
+/* Whether the process of a rank of this host has ended, so that it touches no memory any more: asks
+ * the kernel, while `dead` is set only when the engine moves. */
+bool comm_process_is_gone(const struct comm_world *world, int local_rank);
+
 /* True in a child made by fork after a world was created. */
 bool comm_forked(void);
 void comm_fork_guard(void);

@@ -34,6 +34,11 @@ static void local_peer_gone(struct comm_world *world, int local_rank)
     net_shm_peer_gone(world->shm, world->local_ranks[local_rank], false);
 }
 
+bool comm_process_is_gone(const struct comm_world *world, int local_rank)
+{
+    return boot_host_is_gone(world->host, local_rank);
+}
+
 /* The lifeline of a peer has ended. */
 static void watched_end(struct comm_world *world, int fd)
 {

@@ -246,10 +246,9 @@ void local_direct_work(struct local_op *op)
 /* The engine may stand here and learn of no death meanwhile, so the kernel is asked. */
 static bool somebody_works(const struct local_group *local)
 {
-    const struct boot_host *host = local->group->world->host;
     for (int i = 0; i < local->group->size; i++)
         if (i != local->group->rank && local->slots[i] && atomic_load(&local->slots[i]->working) &&
-            !boot_host_is_gone(host, local->local_index[i]))
+            !comm_process_is_gone(local->group->world, local->local_index[i]))
             return true;
     return false;
 }

@@ -58,6 +58,16 @@ int threads_left(int expected)
     return count > expected ? count - SANITIZER_THREADS : count;
 }
 
+int descriptors_left(int expected)
+{
+    int count = open_descriptors();
+    for (int tries = 0; count > expected && tries < LEAVE_MS; tries++) {
+        poll(NULL, 0, 1);
+        count = open_descriptors();
+    }
+    return count;
+}
+
 int64_t shared_bytes_taken(void)
 {
     int64_t bytes = 0;
