@@ -43,6 +43,17 @@ static void mismatch(struct local_op *op, int rank, uint64_t theirs_packed)
                      comm_signature_text(&theirs, their_call, sizeof(their_call)));
 }
 
+/* That rank has started this operation too, with its call packed as `theirs`. */
+static void compare_calls(struct local_op *op, int rank, uint64_t theirs)
+{
+    uint64_t *compared = &op->local->compared[rank];
+    if (theirs != op->signature)
+        mismatch(op, rank, theirs);
+    else if (*compared < op->sequence)
+        local_history_differs(op->local, rank, *compared, op->sequence - 1);
+    *compared = op->sequence + 1;
+}
+
 /* Whether rank has put block b; its first block must be of the same operation. */
 static bool has_put(struct local_op *op, int rank, uint64_t b)
 {
@@ -50,10 +61,8 @@ static bool has_put(struct local_op *op, int rank, uint64_t b)
     const struct local_stamp *stamp = &op->local->slots[rank]->stamps[block % LOCAL_SLOTS];
     if (atomic_load_explicit(&stamp->number, memory_order_acquire) < block + 1)
         return false;
-    if (b == 0 && stamp->signature != op->signature)
-        mismatch(op, rank, stamp->signature);
-    else if (b == 0 && op->local->unseen != 0)
-        local_history_differs(op->local, rank, op->local->unseen, op->sequence);
+    if (b == 0)
+        compare_calls(op, rank, stamp->signature);
     if (b == 0 && op->offerable && op->way == LOCAL_BY_BLOCKS && local_direct_offered(op, rank))
         return atomic_load_explicit(&op->local->slots[rank]->staged, memory_order_acquire) > block;
     return true;
@@ -95,12 +104,12 @@ static bool stage_is_free(struct local_op *op, uint64_t b)
         least = taken < least ? taken : least;
     }
     local->known_taken = least;
-    if (local->unseen != 0)
-        local_history_catch_up(local, op->sequence);
-    /* Each operation has a block or more, so all have started those before. */
-    if (least >= needed && local->unseen != 0 && local->unseen + LOCAL_SLOTS <= op->sequence)
-        local->unseen = op->sequence - LOCAL_SLOTS + 1;
-    return least >= needed;
+    if (least < needed)
+        return false;
+    /* Each operation has a block or more, so all have started those before the last few. */
+    if (op->sequence > LOCAL_SLOTS)
+        local_history_catch_up(local, op->sequence - LOCAL_SLOTS);
+    return true;
 }
 
 static bool peer_is_ready(struct local_op *op, int rank, enum move move, uint64_t b)
@@ -284,10 +293,6 @@ static void learn(struct local_op *op)
     struct local_group *local = op->local;
     if (needs_all(op) && local->known_taken < op->first_block)
         local->known_taken = op->first_block;
-    if (needs_all(op))
-        local->unseen = 0;
-    else if (local->unseen == 0)
-        local->unseen = op->sequence;
 }
 
 /* All peers are done with this operation, stamps included: nobody needs a ring. */

@@ -23,6 +23,7 @@ static void local_release(struct local_group *local)
     base_free(local->bells);
     base_free(local->event_fds);
     base_free(local->local_index);
+    base_free(local->compared);
     base_free(local);
 }
 
@@ -51,6 +52,7 @@ static enum shoal_status take_tables(struct local_group *local)
     TRY(BASE_NEW_ARRAY(&local->bells, group->size, "a local group's bells"));
     TRY(BASE_NEW_ARRAY(&local->event_fds, group->size, "a local group's descriptors"));
     TRY(BASE_NEW_ARRAY(&local->local_index, group->size, "a local group's indexes"));
+    TRY(BASE_NEW_ARRAY(&local->compared, group->size, "a local group's comparisons"));
     for (int i = 0; i < group->size; i++) {
         int index = world->local_index[group->members[i]];
         local->local_index[i] = index;

@@ -91,7 +91,7 @@ struct local_group {
     int looks;              /* without a pause, at the next wait: fewer after vain ones */
     int64_t left_core_ns;   /* when this rank last left a core that it shared with a peer */
     uint64_t known_taken;   /* all peers have taken at least so many */
-    uint64_t unseen;        /* first operation not compared with all peers' calls; 0: none */
+    uint64_t *compared;     /* [size] with that rank's calls all operations before this one were */
 };
 
 enum local_mode {
