@@ -173,7 +173,7 @@ static bool needs_all(const struct local_op *op)
 {
     enum coll_kind kind = op->call.kind;
     return op->reduces || kind == COLL_ALLREDUCE || kind == COLL_ALLGATHER ||
-           kind == COLL_ALLTOALL || kind == COLL_BARRIER;
+           kind == COLL_ALLTOALL || kind == COLL_REDUCE_SCATTER || kind == COLL_BARRIER;
 }
 
 static void publish(struct local_op *op, atomic_ullong *number, uint64_t b)

@@ -31,6 +31,14 @@ static bool put_per_rank(const struct local_op *op)
     return kind == COLL_REDUCE_SCATTER || kind == COLL_ALLTOALL || kind == COLL_SCATTER;
 }
 
+/* Whether all that this rank puts lies in its stamp. */
+static bool fits_stamp(const struct local_op *op)
+{
+    if (!put_per_rank(op))
+        return op->bytes <= LOCAL_INLINE_BYTES;
+    return !op->call.counts && op->bytes * (size_t)op->local->group->size <= LOCAL_INLINE_BYTES;
+}
+
 /* Whether the output should go around the cache: its lines need not be read before they are
  * written, and what peers are about to read stays. Not what was just read as input. */
 static bool streaming_pays(const struct local_op *op)
@@ -65,7 +73,7 @@ void local_op_lay_out(struct local_op *op)
     size_t bytes = n * op->elem_bytes;
     op->bytes = bytes;
     op->reduces = op->streams = op->in_peer = false;
-    if (bytes <= LOCAL_INLINE_BYTES && !put_per_rank(op)) { /* no division on the shortest way */
+    if (fits_stamp(op)) { /* no division on the shortest way */
         op->mode = LOCAL_INLINE;
         op->block_elems = LOCAL_INLINE_BYTES;
         op->block_count = 1;
@@ -75,7 +83,6 @@ void local_op_lay_out(struct local_op *op)
     if (put_per_rank(op)) {
         op->mode = LOCAL_SLICED;
         op->block_elems = local->slice_bytes / op->elem_bytes;
-        op->reduces = op->call.kind == COLL_REDUCE_SCATTER;
     } else {
         op->mode = LOCAL_SYMMETRIC;
         if (local_sums(op) && bytes > local->symmetric_bytes) {
@@ -112,7 +119,7 @@ static size_t staged_bytes(const struct local_op *op)
 
 static size_t result_bytes(const struct local_op *op)
 {
-    if (!op->reduces || op->in_peer || op->call.kind == COLL_REDUCE_SCATTER)
+    if (!op->reduces || op->in_peer)
         return 0;
     struct local_run run = local_run_of(op, 0, op->call.count);
     return local_slice_of(op, run.count, 0).count * op->elem_bytes;
@@ -199,8 +206,9 @@ static void put_parts(struct local_op *op, uint64_t b)
 static uint64_t own_count(const struct local_op *op)
 {
     enum coll_kind kind = op->call.kind;
-    bool by_part = kind == COLL_ALLGATHER || kind == COLL_GATHER;
-    return by_part ? local_part_count(op, op->local->group->rank) : op->call.count;
+    if (kind == COLL_ALLGATHER || kind == COLL_GATHER)
+        return local_part_count(op, op->local->group->rank);
+    return op->call.count * (put_per_rank(op) ? (uint64_t)op->local->group->size : 1);
 }
 
 /* The own contribution, whole. */
@@ -219,6 +227,7 @@ static void put_own(struct local_op *op, uint64_t b)
 void local_put(struct local_op *op, uint64_t b)
 {
     bool root = op->local->group->rank == op->call.root;
+    bool whole = op->mode == LOCAL_INLINE;
     switch (op->call.kind) {
     case COLL_ALLREDUCE:
     case COLL_REDUCE:
@@ -228,10 +237,10 @@ void local_put(struct local_op *op, uint64_t b)
             put_own(op, b);
         break;
     case COLL_REDUCE_SCATTER:
-    case COLL_ALLTOALL: put_parts(op, b); break;
+    case COLL_ALLTOALL: (whole ? put_own : put_parts)(op, b); break;
     case COLL_SCATTER:
         if (root)
-            put_parts(op, b);
+            (whole ? put_own : put_parts)(op, b);
         break;
     case COLL_BROADCAST:
         if (root)
@@ -285,7 +294,7 @@ static unsigned char *summed(const struct local_op *op, int rank, uint64_t b,
     return local_result(local, rank, op->first_block + b);
 }
 
-static void reduce_slice(struct local_op *op, uint64_t b)
+void local_reduce(struct local_op *op, uint64_t b)
 {
     const struct local_group *local = op->local;
     int rank = local->group->rank;
@@ -304,28 +313,6 @@ static void reduce_slice(struct local_op *op, uint64_t b)
             (const unsigned char *)op->call.in + place, summed(op, rank, b, slice), slice.count);
 }
 
-static void reduce_part(struct local_op *op, uint64_t b)
-{
-    const struct local_group *local = op->local;
-    int rank = local->group->rank;
-    struct local_run run = local_run_of(op, b, local_part_count(op, rank));
-    if (run.count == 0)
-        return;
-    const unsigned char *own_in = (const unsigned char *)op->call.in +
-                                  (local_part_offset(op, rank) + run.offset) * op->elem_bytes;
-    struct kernel_reduce how = {.stream = op->streams};
-    sum_all(op, &how, op->first_block + b, (size_t)rank * local->slice_bytes, own_in,
-            (unsigned char *)op->call.out + run.offset * op->elem_bytes, run.count);
-}
-
-void local_reduce(struct local_op *op, uint64_t b)
-{
-    if (op->call.kind == COLL_REDUCE_SCATTER)
-        reduce_part(op, b);
-    else
-        reduce_slice(op, b);
-}
-
 /* ---- take
  * --------------------------------------------------------------------------------------------------------
  */
@@ -334,7 +321,6 @@ bool local_takes_from(const struct local_op *op, int rank)
 {
     bool root = op->local->group->rank == op->call.root;
     switch (op->call.kind) {
-    case COLL_REDUCE_SCATTER: return false;
     case COLL_REDUCE:
     case COLL_GATHER: return root;
     case COLL_BROADCAST:
@@ -367,6 +353,27 @@ static void take_sum(struct local_op *op, uint64_t b)
     if (run.count > 0)
         sum_all(op, &how, op->first_block + b, 0, (const unsigned char *)op->call.in + place,
                 (unsigned char *)op->call.out + place, run.count);
+}
+
+/* From one rank's part to the next one's in a stage or stamp. */
+static size_t part_stride(const struct local_op *op)
+{
+    return op->mode == LOCAL_INLINE ? op->bytes : op->local->slice_bytes;
+}
+
+/* This rank's part of the sum. */
+static void take_part_sum(struct local_op *op, uint64_t b)
+{
+    const struct local_group *local = op->local;
+    int rank = local->group->rank;
+    struct local_run run = local_run_of(op, b, local_part_count(op, rank));
+    if (run.count == 0)
+        return;
+    const unsigned char *own_in = (const unsigned char *)op->call.in +
+                                  (local_part_offset(op, rank) + run.offset) * op->elem_bytes;
+    struct kernel_reduce how = {.stream = op->streams};
+    sum_all(op, &how, op->first_block + b, (size_t)rank * part_stride(op), own_in,
+            (unsigned char *)op->call.out + run.offset * op->elem_bytes, run.count);
 }
 
 static const unsigned char *contribution(const struct local_op *op, int rank, uint64_t block)
@@ -409,10 +416,9 @@ static void take_part(struct local_op *op, uint64_t b, int from, unsigned char *
     int rank = local->group->rank;
     struct local_run run = local_run_of(op, b, local_part_count(op, rank));
     const unsigned char *in =
-        from == rank
-            ? (const unsigned char *)op->call.in +
-                  (local_part_offset(op, rank) + run.offset) * op->elem_bytes
-            : local_stage(local, from, op->first_block + b) + (size_t)rank * local->slice_bytes;
+        from == rank ? (const unsigned char *)op->call.in +
+                           (local_part_offset(op, rank) + run.offset) * op->elem_bytes
+                     : contribution(op, from, op->first_block + b) + (size_t)rank * part_stride(op);
     out += run.offset * op->elem_bytes;
     if (run.count > 0 && out != in)
         kernel_copy(out, in, run.count * op->elem_bytes, op->streams);
@@ -446,6 +452,7 @@ void local_take(struct local_op *op, uint64_t b)
     case COLL_BROADCAST: take_broadcast(op, b); break;
     case COLL_SCATTER: take_part(op, b, op->call.root, op->call.out); break;
     case COLL_ALLTOALL: take_alltoall(op, b); break;
+    case COLL_REDUCE_SCATTER: take_part_sum(op, b); break;
     default: break;
     }
 }

@@ -10,7 +10,7 @@
  *   reduce  sums its slice of all stages into out and its result    -> reduced
  *   take    copies what it needs out of the others' memory          -> taken
  *
- * all as "block + 1". Operations without a reduction skip the middle one.
+ * all as "block + 1". Only sums of slices have the middle one.
  *
  * Invariants
  *  1. Only its owner writes a slot, but for `failure`, which the first peer to fail writes.
@@ -97,7 +97,7 @@ struct local_group {
 enum local_mode {
     LOCAL_INLINE,    /* payload in the stamp; whoever needs a sum sums all */
     LOCAL_SYMMETRIC, /* payload in the stage; whoever needs a sum sums all */
-    LOCAL_SLICED     /* each rank sums a slice */
+    LOCAL_SLICED     /* each rank sums a slice, or gets a part */
 };
 
 /* How far an operation has come in choosing between the peers' stages and their buffers. */
