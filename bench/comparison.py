@@ -209,10 +209,17 @@ class Comparison:
         return f"{plan['op']} {plan['dtype']}, {plan['ranks']} ranks, {where}{form}"
 
     def order(self):
-        """Key that sorts comparisons: one host first, few ranks first."""
+        """Key that sorts comparisons: one host first, few ranks first, the usual form first."""
         plan = self.plan
         operations = [*BUS_FACTORS, plan["op"]]
-        return plan["virtual_hosts"], operations.index(plan["op"]), plan["ranks"], self.name()
+        unusual = plan["dtype"] != "f32", plan["in_place"], plan["torch"]
+        return (
+            plan["virtual_hosts"],
+            operations.index(plan["op"]),
+            plan["ranks"],
+            unusual,
+            self.name(),
+        )
 
     def command(self, sizes):
         """What repeats the comparison, or a row of it, for all libraries; to be run at the root of
