@@ -147,6 +147,18 @@ class Verdict:
         }
 
 
+def read_result(path, kind, last, program):
+    """The `kind` in a file that bench/PROGRAM.py wrote, made of its plan, rows and `last`. Raises
+    OSError, or ValueError where the file is no such."""
+    content = json.loads(Path(path).read_text())
+    try:
+        found = kind(content["plan"], content["rows"], content[last])
+        found.content()
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not written by this bench/{program}.py: {error!r}") from error
+    return found
+
+
 class Comparison:
     """Plan, rows and problems of all libraries, in the order in which they are shown."""
 
@@ -158,13 +170,7 @@ class Comparison:
     @classmethod
     def read(cls, path):
         """Raises OSError or ValueError where the file is no comparison's."""
-        content = json.loads(Path(path).read_text())
-        try:
-            found = cls(content["plan"], content["rows"], content["problems"])
-            found.content()
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"not written by this bench/run.py: {error!r}") from error
-        return found
+        return read_result(path, cls, "problems", "run")
 
     def add(self, library, round_number, sizes, rows):
         """Rows come in the order of the sizes; fewer when the program did not get to all."""

@@ -19,7 +19,7 @@ from statistics import median
 import libraries
 import machine
 import processes
-from comparison import replace_file
+from comparison import read_result, replace_file
 
 FILE = "ddp.json"
 OWN, PRIVATE, GLOO, COPIES = "shoal", "shoal-private", "gloo", "copies"
@@ -60,13 +60,7 @@ class Training:
     @classmethod
     def read(cls, path):
         """Raises OSError or ValueError where the file is not one of these."""
-        content = json.loads(Path(path).read_text())
-        try:
-            found = cls(content["plan"], content["rows"], content["problems"])
-            found.content()
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"not written by this bench/ddp.py: {error!r}") from error
-        return found
+        return read_result(path, cls, "problems", "ddp")
 
     def libraries(self):
         return [name for name in self.plan["about"] if self.of(name)]

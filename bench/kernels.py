@@ -18,7 +18,7 @@ from pathlib import Path
 
 import libraries
 import machine
-from comparison import bytes_text, replace_file
+from comparison import bytes_text, read_result, replace_file
 
 FILE = "kernels.json"
 
@@ -32,13 +32,7 @@ class Kernels:
     @classmethod
     def read(cls, path):
         """Raises OSError or ValueError where the file is not one of these."""
-        content = json.loads(Path(path).read_text())
-        try:
-            found = cls(content["plan"], content["rows"], content["problem"])
-            found.content()
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not written by this bench/kernels.py: {error!r}") from error
-        return found
+        return read_result(path, cls, "problem", "kernels")
 
     def dtypes(self):
         return list(dict.fromkeys(row["dtype"] for row in self.rows))

@@ -17,7 +17,7 @@ from pathlib import Path
 import libraries
 import machine
 import processes
-from comparison import replace_file
+from comparison import read_result, replace_file
 
 FILE = "start.json"
 OWN, TORCH, GLOO = "shoal", "shoal-torch", "gloo"
@@ -38,13 +38,7 @@ class Starts:
     @classmethod
     def read(cls, path):
         """Raises OSError or ValueError where the file is not one of these."""
-        content = json.loads(Path(path).read_text())
-        try:
-            found = cls(content["plan"], content["rows"], content["problems"])
-            found.content()
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"not written by this bench/start.py: {error!r}") from error
-        return found
+        return read_result(path, cls, "problems", "start")
 
     def numbers(self):
         return sorted({row["ranks"] for row in self.rows})

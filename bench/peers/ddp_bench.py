@@ -19,7 +19,6 @@ import json
 import mmap
 import os
 import signal
-import socket
 import statistics
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from start_bench import free_port
 from torch.nn.parallel import DistributedDataParallel
 
 TIMEOUT_S = 120
@@ -171,12 +171,6 @@ def child(rank, meeting, arguments, port, result):
         print(f"{arguments.library}, rank {rank}: {error}", file=sys.stderr, flush=True)
     finally:
         os._exit(code)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def wait_for(pids):

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,6 +24,7 @@
 #include "base/cores.h"
 #include "base/options.h"
 #include "base/shared.h"
+#include "support/files.h"
 
 #define ROUNDS     200000
 #define LONGEST_MS 60000
@@ -235,25 +235,10 @@ static void the_policy_follows_cores_and_option(void **state)
 
 static char folder[] = "/tmp/shoal-cgroup-XXXXXX";
 
-static void put(const char *name, const char *text)
-{
-    char path[256];
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    for (char *slash = path + sizeof(folder); (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        mkdir(path, 0700);
-        *slash = '/';
-    }
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
-
 static int cores_by(const char *list)
 {
     char path[256];
-    put("list", list);
+    put_file(folder, "list", list);
     snprintf(path, sizeof(path), "%s/list", folder);
     return base_cgroup_cores(path, folder);
 }
@@ -262,14 +247,14 @@ static void quotas_of_both_versions_are_read(void **state)
 {
     (void)state;
     assert_non_null(mkdtemp(folder));
-    put("a/b/cpu.max", "max 100000\n");
-    put("a/cpu.max", "350000 100000\n");
-    put("tight/cpu.max", "50000 100000\n");
-    put("cpu/x/cpu.cfs_quota_us", "200000\n");
-    put("cpu/x/cpu.cfs_period_us", "100000\n");
-    put("cpu/free/cpu.cfs_quota_us", "-1\n");
-    put("cpu/free/cpu.cfs_period_us", "100000\n");
-    put("odd/cpu.max", "nonsense\n");
+    put_file(folder, "a/b/cpu.max", "max 100000\n");
+    put_file(folder, "a/cpu.max", "350000 100000\n");
+    put_file(folder, "tight/cpu.max", "50000 100000\n");
+    put_file(folder, "cpu/x/cpu.cfs_quota_us", "200000\n");
+    put_file(folder, "cpu/x/cpu.cfs_period_us", "100000\n");
+    put_file(folder, "cpu/free/cpu.cfs_quota_us", "-1\n");
+    put_file(folder, "cpu/free/cpu.cfs_period_us", "100000\n");
+    put_file(folder, "odd/cpu.max", "nonsense\n");
     assert_int_equal(cores_by("0::/a/b\n"), 3);
     assert_int_equal(cores_by("0::/a/b/hidden/deeper\n"), 3);
     assert_int_equal(cores_by("0::/tight\n"), 1);

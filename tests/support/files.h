@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* files.h: trees of files that tests make. */
+#ifndef SHOAL_TESTS_FILES_H
+#define SHOAL_TESTS_FILES_H
+
+/* folder/name, and the folders above it within `folder`. Fails the test if it can't be made. */
+void put_file(const char *folder, const char *name, const char *text);
+
+#endif
