@@ -453,6 +453,39 @@ static int same_bits(shoal_group_t group, void *user)
     return 0;
 }
 
+/* ---- running ahead
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
+
+#define RUNS_AHEAD 16
+
+/* The peers begin with the broadcasts when the root is through with all of them. */
+static int root_runs_ahead(shoal_group_t group, void *user)
+{
+    (void)user;
+    shoal_group_t signals;
+    int rank = shoal_group_rank(group), size = shoal_group_size(group), done = 1;
+    int32_t values[RUNS_AHEAD][2];
+    CHECK(shoal_group_split(group, 0, 0, &signals));
+    CHECK(shoal_barrier(group, NULL));
+    CHECK(shoal_barrier(signals, NULL));
+    for (int round = 0; round < 5; round++) {
+        if (rank > 0)
+            CHECK(shoal_recv(&done, 1, SHOAL_I32, 0, round, NULL, signals, NULL));
+        for (int i = 0; i < RUNS_AHEAD; i++) {
+            values[i][0] = rank == 0 ? round * RUNS_AHEAD + i : -1;
+            values[i][1] = -rank;
+            CHECK(shoal_broadcast(values[i], 2, SHOAL_I32, 0, group, NULL));
+        }
+        for (int peer = 1; rank == 0 && peer < size; peer++)
+            CHECK(shoal_send(&done, 1, SHOAL_I32, peer, round, signals, NULL));
+        for (int i = 0; i < RUNS_AHEAD; i++)
+            REQUIRE(values[i][0] == round * RUNS_AHEAD + i && values[i][1] == 0);
+        CHECK(shoal_barrier(group, NULL));
+    }
+    return shoal_group_free(signals) != SHOAL_OK;
+}
+
 /* ---- layouts
  * ------------------------------------------------------------------------------------------------------------------------
  */
@@ -577,6 +610,15 @@ static void test_same_bits(void **state)
     on_every_layout(same_bits);
 }
 
+static void test_root_runs_ahead(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= 4; size++) {
+        struct processes run = {.size = size, .timeout_ms = 5000, .main = root_runs_ahead};
+        assert_true(processes_run(&run));
+    }
+}
+
 static void test_sixteen_ranks(void **state)
 {
     (void)state;
@@ -589,17 +631,12 @@ static void test_sixteen_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_operations),
-        cmocka_unit_test(test_without_local_path),
-        cmocka_unit_test(test_v_forms),
-        cmocka_unit_test(test_dtypes),
-        cmocka_unit_test(test_many_at_once),
-        cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_sub_groups),
-        cmocka_unit_test(test_shared_memory),
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_sixteen_ranks),
-        cmocka_unit_test(test_operations_on_shared_memory),
+        cmocka_unit_test(test_all_operations),   cmocka_unit_test(test_without_local_path),
+        cmocka_unit_test(test_v_forms),          cmocka_unit_test(test_dtypes),
+        cmocka_unit_test(test_many_at_once),     cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_sub_groups),       cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_same_bits),        cmocka_unit_test(test_root_runs_ahead),
+        cmocka_unit_test(test_sixteen_ranks),    cmocka_unit_test(test_operations_on_shared_memory),
         cmocka_unit_test(test_other_thresholds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,7 +82,7 @@ void local_direct_answer(const struct local_op *op, struct local_stamp *stamp)
 static struct answer answer_of(const struct local_op *op, int rank)
 {
     struct answer answer;
-    memcpy(&answer, op->local->slots[rank]->stamps[op->first_block % LOCAL_SLOTS].payload,
+    memcpy(&answer, op->local->slots[rank]->stamps[op->first_block % LOCAL_STAMPS].payload,
            sizeof(answer));
     return answer;
 }

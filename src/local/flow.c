@@ -58,7 +58,7 @@ static void compare_calls(struct local_op *op, int rank, uint64_t theirs)
 static bool has_put(struct local_op *op, int rank, uint64_t b)
 {
     uint64_t block = op->first_block + b;
-    const struct local_stamp *stamp = &op->local->slots[rank]->stamps[block % LOCAL_SLOTS];
+    const struct local_stamp *stamp = &op->local->slots[rank]->stamps[block % LOCAL_STAMPS];
     if (atomic_load_explicit(&stamp->number, memory_order_acquire) < block + 1)
         return false;
     if (b == 0)
@@ -88,12 +88,19 @@ static bool has_reduced(const struct local_op *op, int rank, uint64_t b)
            op->first_block + b + 1;
 }
 
+/* How many blocks all peers must have taken before this rank puts block b. */
+static uint64_t taken_before(const struct local_op *op, uint64_t b)
+{
+    uint64_t ahead = op->mode == LOCAL_INLINE ? LOCAL_STAMPS : LOCAL_STAGES;
+    uint64_t end = op->first_block + b + 1;
+    return end > ahead ? end - ahead : 0;
+}
+
 /* Whether every peer has left the block that this one would overwrite. */
-static bool stage_is_free(struct local_op *op, uint64_t b)
+static bool block_is_free(struct local_op *op, uint64_t b)
 {
     struct local_group *local = op->local;
-    uint64_t block = op->first_block + b;
-    uint64_t needed = block + 1 > LOCAL_SLOTS ? block + 1 - LOCAL_SLOTS : 0;
+    uint64_t needed = taken_before(op, b);
     if (local->known_taken >= needed)
         return true;
     uint64_t least = UINT64_MAX;
@@ -107,8 +114,8 @@ static bool stage_is_free(struct local_op *op, uint64_t b)
     if (least < needed)
         return false;
     /* Each operation has a block or more, so all have started those before the last few. */
-    if (op->sequence > LOCAL_SLOTS)
-        local_history_catch_up(local, op->sequence - LOCAL_SLOTS);
+    if (op->sequence > LOCAL_STAMPS)
+        local_history_catch_up(local, op->sequence - LOCAL_STAMPS);
     return true;
 }
 
@@ -161,7 +168,7 @@ static bool move_is_ready(struct local_op *op)
     if (!block_of(op, move, &b))
         return true;
     if (move == MOVE_PUT)
-        return stage_is_free(op, b);
+        return block_is_free(op, b);
     for (; op->waits_for < local->group->size; op->waits_for++)
         if (op->waits_for != local->group->rank && !peer_is_ready(op, op->waits_for, move, b))
             return false;
@@ -198,7 +205,7 @@ static void publish_taken(struct local_op *op, uint64_t b)
 /* The first move on a block. Without memory for it the group is broken, and nothing published. */
 static void put(struct local_op *op, uint64_t b)
 {
-    struct local_stamp *stamp = &op->local->own->stamps[(op->first_block + b) % LOCAL_SLOTS];
+    struct local_stamp *stamp = &op->local->own->stamps[(op->first_block + b) % LOCAL_STAMPS];
     if (b == 0)
         local_history_note(op->local, op->sequence, op->signature);
     if (b == 0 && op->offerable)
@@ -364,7 +371,7 @@ static void mark_late(const struct local_op *op, bool *late)
         const struct local_slot *slot = local->slots[i];
         if (i == local->group->rank)
             continue;
-        bool came = slot && atomic_load(&slot->stamps[op->first_block % LOCAL_SLOTS].number) >
+        bool came = slot && atomic_load(&slot->stamps[op->first_block % LOCAL_STAMPS].number) >
                                 op->first_block;
         late[i] = !came;
     }
@@ -386,7 +393,7 @@ static bool lacks(struct local_op *op, int rank)
     if (!block_of(op, (enum move)op->move, &b))
         return false;
     if (op->move == MOVE_PUT)
-        return atomic_load(&local->slots[rank]->taken) + LOCAL_SLOTS < op->first_block + b + 1;
+        return atomic_load(&local->slots[rank]->taken) < taken_before(op, b);
     return !peer_is_ready(op, rank, (enum move)op->move, b);
 }
 

@@ -67,7 +67,7 @@ static enum shoal_status take_slot(struct local_group *local)
     struct comm_world *world = local->group->world;
     struct base_shared *own = &world->host->regions[world->local_rank];
     size_t bytes =
-        sizeof(struct local_slot) + LOCAL_SLOTS * (local->block_bytes + local->slice_bytes);
+        sizeof(struct local_slot) + LOCAL_STAGES * (local->block_bytes + local->slice_bytes);
     pthread_mutex_lock(&world->region_lock);
     comm_region_reclaim(&world->region, world->host->regions, world->dead);
     enum shoal_status status =

@@ -147,10 +147,10 @@ bool local_take_stage(struct local_op *op, uint64_t b)
     char who[160];
     enum shoal_status status =
         take_memory(local, local_stage(local, group->rank, block), staged_bytes(op),
-                    &local->stage_taken[block % LOCAL_SLOTS]);
+                    &local->stage_taken[block % LOCAL_STAGES]);
     if (status == SHOAL_OK)
         status = take_memory(local, local_result(local, group->rank, block), result_bytes(op),
-                             &local->result_taken[block % LOCAL_SLOTS]);
+                             &local->result_taken[block % LOCAL_STAGES]);
     if (status != SHOAL_OK)
         comm_group_break(group, status, "group '%s': %s: %s", group->name,
                          comm_rank_text(group, group->rank, who, sizeof(who)), base_error_text());
@@ -218,7 +218,7 @@ static void put_own(struct local_op *op, uint64_t b)
     const unsigned char *in = op->call.in;
     uint64_t block = op->first_block + b;
     struct local_run run = local_run_of(op, b, own_count(op));
-    unsigned char *to = op->mode == LOCAL_INLINE ? local->own->stamps[block % LOCAL_SLOTS].payload
+    unsigned char *to = op->mode == LOCAL_INLINE ? local->own->stamps[block % LOCAL_STAMPS].payload
                                                  : local_stage(local, local->group->rank, block);
     if (run.count > 0)
         stage_elems(op, to, in + run.offset * op->elem_bytes, run.count);
@@ -271,7 +271,7 @@ static void sum_all(const struct local_op *op, struct kernel_reduce *how, uint64
         if (i == local->group->rank && !op->call.has_factor)
             inputs[i] = own_in;
         else if (op->mode == LOCAL_INLINE)
-            inputs[i] = local->slots[i]->stamps[block % LOCAL_SLOTS].payload + at;
+            inputs[i] = local->slots[i]->stamps[block % LOCAL_STAMPS].payload + at;
         else
             inputs[i] = local_stage(local, i, block) + at;
     }
@@ -379,7 +379,7 @@ static void take_part_sum(struct local_op *op, uint64_t b)
 static const unsigned char *contribution(const struct local_op *op, int rank, uint64_t block)
 {
     if (op->mode == LOCAL_INLINE)
-        return op->local->slots[rank]->stamps[block % LOCAL_SLOTS].payload;
+        return op->local->slots[rank]->stamps[block % LOCAL_STAMPS].payload;
     return local_stage(op->local, rank, block);
 }
 

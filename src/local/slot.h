@@ -6,7 +6,7 @@
  * life of the group. For each block a rank goes through three moves and publishes a number after
  * each:
  *
- *   put     copies what the others need from it into its stage      -> stamps[block % SLOTS].number
+ *   put     copies what the others need from it into its stage      -> stamps[block % STAMPS]
  *   reduce  sums its slice of all stages into out and its result    -> reduced
  *   take    copies what it needs out of the others' memory          -> taken
  *
@@ -16,8 +16,9 @@
  *  1. Only its owner writes a slot, but for `failure`, which the first peer to fail writes.
  *  2. A number is published after the data it stands for was written (release), and looked at
  * before that data is read (acquire).
- *  3. put(b) waits until all peers took b - SLOTS; so a stage or result that is still read is
- *     never written, and a stamp never skips one that somebody waits for.
+ *  3. put(b) waits until all peers took b - STAGES, or b - STAMPS where all of it lies in the
+ *     stamp; so a stamp, stage or result that is still read is never written, and a stamp never
+ *     skips one that somebody waits for.
  *  4. The stamp of an operation's first block carries its signature, and small payloads themselves,
  *     or whether the rank's buffers can be used where they lie (direct.h).
  *  5. Who sleeps has, after its last change of `awaited`, found that rank's number missing; who
@@ -34,8 +35,11 @@
 #include "base/status.h"
 #include "comm/comm.h"
 
-#define LOCAL_SLOTS        4
-#define LOCAL_HISTORY      16 /* operations that a slot remembers; no rank is that far ahead */
+#define LOCAL_STAGES 4
+#define LOCAL_STAMPS 16 /* so far a root runs ahead with payloads that fit the stamp */
+#define LOCAL_HISTORY                                                    \
+    64 /* operations that a slot remembers: catching up, a rank compares \
+        * calls that are up to twice LOCAL_STAMPS old */
 #define LOCAL_INLINE_BYTES 48
 
 /* local_slot.awaited */
@@ -55,7 +59,7 @@ struct local_record {
 };
 
 struct local_slot {
-    struct local_stamp stamps[LOCAL_SLOTS];
+    struct local_stamp stamps[LOCAL_STAMPS];
     _Alignas(64) atomic_ullong reduced;
     _Alignas(64) atomic_ullong taken;
     atomic_int core;    /* plus 1; where the owner last waited long; 0: nowhere yet */
@@ -67,7 +71,7 @@ struct local_slot {
     int32_t failure_status;
     char failure_text[BASE_ERROR_TEXT_BYTES];
     _Alignas(64) struct local_record history[LOCAL_HISTORY];
-    _Alignas(4096) unsigned char stage[]; /* LOCAL_SLOTS blocks, then LOCAL_SLOTS results; their
+    _Alignas(4096) unsigned char stage[]; /* LOCAL_STAGES blocks, then as many results; their
                                            * memory is taken before it is first written */
 };
 
@@ -80,8 +84,8 @@ struct local_group {
     int *local_index;          /* [size] index in the host's tables */
     bool attached;             /* all slots are found */
     size_t own_offset;
-    size_t stage_taken[LOCAL_SLOTS]; /* so much of each of the own blocks has its memory */
-    size_t result_taken[LOCAL_SLOTS];
+    size_t stage_taken[LOCAL_STAGES]; /* so much of each of the own blocks has its memory */
+    size_t result_taken[LOCAL_STAGES];
     size_t block_bytes;     /* of a stage block */
     size_t slice_bytes;     /* of a result, and of a block's part per rank: block_bytes / size */
     size_t symmetric_bytes; /* up to here every rank sums everything itself */
@@ -152,13 +156,13 @@ bool local_takes_from(const struct local_op *op, int rank);
 
 static inline unsigned char *local_stage(const struct local_group *local, int rank, uint64_t block)
 {
-    return local->slots[rank]->stage + (block % LOCAL_SLOTS) * local->block_bytes;
+    return local->slots[rank]->stage + (block % LOCAL_STAGES) * local->block_bytes;
 }
 
 static inline unsigned char *local_result(const struct local_group *local, int rank, uint64_t block)
 {
-    return local->slots[rank]->stage + LOCAL_SLOTS * local->block_bytes +
-           (block % LOCAL_SLOTS) * local->slice_bytes;
+    return local->slots[rank]->stage + LOCAL_STAGES * local->block_bytes +
+           (block % LOCAL_STAGES) * local->slice_bytes;
 }
 
 #endif
