@@ -23,11 +23,12 @@ from . import arena
 from .after_import import after_import
 from .native import binding
 
-__all__ = ["counters", "monitored_barrier"]
+__all__ = ["counters", "create_backend", "monitored_barrier"]
 
 
-def _create(options, backend_options=None):
-    """What torch calls for init_process_group and new_group."""
+def create_backend(options, backend_options=None):
+    """What torch calls for init_process_group and new_group; to register the backend under another
+    name too."""
     if backend_options is not None:
         raise TypeError(
             "shoal takes no pg_options; its options come from the environment (SHOAL_...)"
@@ -103,6 +104,6 @@ def monitored_barrier(
 
 
 atexit.register(binding.stop)
-dist.Backend.register_backend("shoal", _create, extended_api=True, devices=["cpu"])
+dist.Backend.register_backend("shoal", create_backend, extended_api=True, devices=["cpu"])
 dist.Reducer = _Reducer
 after_import("torch.distributed.fsdp", _place_fsdp)
