@@ -231,7 +231,12 @@ OLDER = """
     assert torch.equal(weights[0], weights[1])
     state = model.state_dict()
     assert list(state) == list(net.state_dict())
-    model.load_state_dict(state)
+    for prefix in ("", "module."):
+        other = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16),
+                                    torch.nn.Linear(16, 2))
+        DDP(other).load_state_dict({prefix + name: value for name, value in state.items()})
+        assert all(torch.equal(other.state_dict()[name], state[name]) for name in state)
+    raises(RuntimeError, lambda: model.load_state_dict({"0.weight": state["0.weight"]}), "0.bias")
     for buffers in (True, False):
         DDP(net, broadcast_buffers=buffers, process_group=dist.group.WORLD)
     raises(TypeError, lambda: DDP(net, gradient_accumulation_steps=2), "unexpected keyword")

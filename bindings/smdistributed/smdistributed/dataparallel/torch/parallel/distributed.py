@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -53,6 +54,9 @@ class DistributedDataParallel(Base):
         """The wrapped module's."""
         return self.module.state_dict(*args, **named)
 
-    def load_state_dict(self, *args: Any, **named: Any) -> Any:
-        """The wrapped module's."""
-        return self.module.load_state_dict(*args, **named)
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **named: Any) -> Any:
+        """The wrapped module's; takes torch's form with "module." in front of the names as well,
+        which checkpoints of torch's class have."""
+        has_torch_names = self.module.state_dict().keys().isdisjoint(state_dict)
+        load = super().load_state_dict if has_torch_names else self.module.load_state_dict
+        return load(state_dict, *args, **named)
