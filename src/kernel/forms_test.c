@@ -357,6 +357,75 @@ static void bits_do_not_depend_on_position(void **state)
     }
 }
 
+/* ---- every 16-bit float ---- */
+
+enum { ALL_COUNT = 65536, PIECE_COUNT = 15 };
+
+/* Zeros, subnormals, ones, the largest numbers, infinities and NaNs of f16 or bf16; what is one of
+ * them in the one is some number in the other. */
+static const uint16_t partners[] = {
+    0x0000, 0x8000, 0x0001, 0x8001, 0x007f, 0x83ff, 0x0080, 0x8400, 0x3c00, 0xbc01,
+    0x3f80, 0xbf81, 0x7bff, 0xfbff, 0x7f7f, 0xff7f, 0x7c00, 0xfc00, 0x7f80, 0xff80,
+    0x7e00, 0x7fc0, 0x7c01, 0xfdaa, 0x7f81, 0xffaa, 0x7fff, 0xffff,
+};
+
+/* In one call, or piece by piece, so that few elements go by whole steps of a loop. */
+static void reduce_all(const struct kernel_reduce *how, uint16_t *out, const uint16_t *a,
+                       const uint16_t *b, size_t piece_count)
+{
+    for (size_t at = 0; at < ALL_COUNT; at += piece_count) {
+        size_t left = ALL_COUNT - at;
+        const void *inputs[] = {a + at, b + at};
+        kernel_reduce(how, out + at, inputs, 2, left < piece_count ? left : piece_count);
+    }
+}
+
+/* Also the bits of a NaN, unless there are two to choose from. */
+static void expect_same_all(const struct kernel_reduce *how, const uint16_t *got,
+                            const uint16_t *expected, const uint16_t *a, const uint16_t *b)
+{
+    for (size_t i = 0; i < ALL_COUNT; i++) {
+        const void *in[] = {&a[i], &b[i]}, *sum[] = {&got[i], &expected[i]};
+        if (got[i] != expected[i] &&
+            !(both_nan(how->dtype, in[0], in[1]) && both_nan(how->dtype, sum[0], sum[1]))) {
+            fail_msg("%s of %s %04x and %04x, form %s: %04x instead of %04x",
+                     kernel_op_name(how->op), kernel_dtype_name(how->dtype), a[i], b[i],
+                     kernel_isa(), got[i], expected[i]);
+        }
+    }
+}
+
+static void check_all_halves(const struct kernel_reduce *how, uint16_t partner)
+{
+    static uint16_t a[ALL_COUNT], b[ALL_COUNT], got[ALL_COUNT], expected[ALL_COUNT];
+    for (size_t i = 0; i < ALL_COUNT; i++) {
+        a[i] = (uint16_t)i;
+        b[i] = partner;
+    }
+    kernel_reference_reduce(how, expected, (const void *const[]){a, b}, 2, ALL_COUNT);
+    for (const struct kernel_form *form = kernel_forms; form->name != NULL; form++) {
+        if (form->loops != NULL && kernel_force_isa(form->name)) {
+            reduce_all(how, got, a, b, ALL_COUNT);
+            expect_same_all(how, got, expected, a, b);
+            reduce_all(how, got, a, b, PIECE_COUNT);
+            expect_same_all(how, got, expected, a, b);
+        }
+    }
+}
+
+static void every_16_bit_float(void **state)
+{
+    (void)state;
+    static const enum shoal_op ops[] = {SHOAL_SUM, SHOAL_AVG, SHOAL_PROD, SHOAL_MIN, SHOAL_MAX};
+    for (size_t i = 0; i < 2 * sizeof ops / sizeof *ops; i++) {
+        struct kernel_reduce how = {
+            .dtype = i % 2 ? SHOAL_BF16 : SHOAL_F16, .op = ops[i / 2], .divisor = 3};
+        for (size_t k = 0; k < sizeof partners / sizeof *partners; k++) {
+            check_all_halves(&how, partners[k]);
+        }
+    }
+}
+
 /* ---- partial sums in f32 ---- */
 
 /* Which of the inputs are f32 by the bits of `mask`; the expectation is made in f32 throughout. */
@@ -625,6 +694,7 @@ int main(void)
         cmocka_unit_test(long_arrays),
         cmocka_unit_test(a_million_elements),
         cmocka_unit_test(bits_do_not_depend_on_position),
+        cmocka_unit_test(every_16_bit_float),
         cmocka_unit_test(sums_beside_partial_sums_in_f32),
         cmocka_unit_test(a_sum_in_stages_is_rounded_once),
         cmocka_unit_test(scale_and_divide),

@@ -22,6 +22,7 @@
 #define MEMORY(how) GLUE(half_, how)
 #define WIDEN       GLUE(widen_, LANE)
 #define NARROW      GLUE(narrow_, LANE)
+#define QUIET       GLUE(quiet_, LANE)
 #else
 #define ACC         GLUE(v, LANE)
 #define MASK        GLUE(vi, LANE_BITS)
@@ -30,6 +31,7 @@
 #define MEMORY(how) GLUE(full_, how)
 #define WIDEN       (ACC)
 #define NARROW      (vfull)
+#define QUIET       (ACC)
 #endif
 #define ELEMENT       GLUE(GLUE(uint, LANE_BITS), _t)
 #define ELEMENT_BYTES sizeof(ELEMENT)
@@ -46,11 +48,11 @@ INLINE ACC NAME(select)(MASK which, ACC yes, ACC no)
 #ifdef LANE_FLOAT
 static inline ACC NAME(min)(ACC a, ACC b)
 {
-    return NAME(select)((MASK)(b < a) | (MASK)(b != b), b, a);
+    return QUIET(NAME(select)((MASK)(b < a) | (MASK)(b != b), b, a));
 }
 static inline ACC NAME(max)(ACC a, ACC b)
 {
-    return NAME(select)((MASK)(b > a) | (MASK)(b != b), b, a);
+    return QUIET(NAME(select)((MASK)(b > a) | (MASK)(b != b), b, a));
 }
 #else
 static inline ACC NAME(min)(ACC a, ACC b)
@@ -331,11 +333,11 @@ static void NAME(from_f32)(void *out, const float *in, size_t count)
     const char *from = (const char *)in; /* twice as far along as `to` */
     char *to = out;
     for (; bytes - at >= SPAN; at += SPAN) {
-        half_store(to + at, NARROW((vf32)full_load(from + 2 * at)));
+        half_store(to + at, NARROW(QUIET((vf32)full_load(from + 2 * at))));
     }
     if (at < bytes) {
         vf32 value = (vf32)full_load_part(from + 2 * at, 2 * (bytes - at));
-        half_store_part(to + at, NARROW(value), bytes - at);
+        half_store_part(to + at, NARROW(QUIET(value)), bytes - at);
     }
 }
 #endif
@@ -350,6 +352,7 @@ static void NAME(from_f32)(void *out, const float *in, size_t count)
 #undef MEMORY
 #undef WIDEN
 #undef NARROW
+#undef QUIET
 #undef ELEMENT
 #undef ELEMENT_BYTES
 #undef LANE
