@@ -4,9 +4,10 @@
  *
  * Sleepers and how they are woken: the token's holder sleeps in comm_engine_sleep (engine_asleep is
  * set): comm_engine_wake. The idle thread sleeps in epoll on watch_fd (thread_idle is set):
- * wake_fd. Both announce themselves before they look at the queue for the last time, and a
- * submitter looks at the announcements after it has put its request in the queue; so one of the two
- * sees the other.
+ * wake_fd, which ends the engine's sleep too and is all that does in a world of one rank, whose
+ * engine has no endpoint. Both announce themselves before they look at the queue for the last time,
+ * and a submitter looks at the announcements after it has put its request in the queue; so one of
+ * the two sees the other.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -79,9 +80,10 @@ void comm_progress_submit(struct comm_world *world, struct comm_request *request
 void comm_progress_kick(struct comm_world *world)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load(&world->engine_asleep)) {
+    bool engine_asleep = atomic_load(&world->engine_asleep);
+    if (engine_asleep)
         comm_engine_wake(world->engine);
-    } else if (atomic_load(&world->thread_idle)) {
+    if (engine_asleep ? world->size == 1 : atomic_load(&world->thread_idle)) {
         uint64_t one = 1;
         if (write(world->wake_fd, &one, sizeof(one)) < 0)
             return; /* the counter is full: it will wake */
