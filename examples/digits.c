@@ -5,9 +5,9 @@
  *     shoal run -n 2 build/release/examples/digits digits.csv
  *
  * The file has one image per line: 64 numbers from 0 to 16 (8 by 8 pixels), then the digit. Every
- * rank reads it, takes its own share of each batch, and averages the gradients with one
- * shoal_allreduce. All parameters stand in one array and all gradients in another, in memory that
- * the ranks of a host share, so that this copies nothing.
+ * rank reads it and takes its own share of each batch. The gradients are made in the memory of a
+ * fuse, which averages them over the ranks: each is added as soon as the last image of the batch is
+ * in it, so its way to the other ranks begins while the rest is still computed.
  *
  * The network: 64 pixels, one hidden layer of 128, 10 scores. At the end the ranks compare the
  * bits of their parameters.
@@ -41,7 +41,13 @@ struct image {
     int digit;
 };
 
-/* Views of one array of PARAMETERS numbers. */
+/* The four arrays of the network, in the order in which the forward pass needs them. */
+enum { WEIGHT_1, OFFSET_1, WEIGHT_2, OFFSET_2, TENSORS };
+
+static const uint64_t counts[TENSORS] = {HIDDEN * PIXELS, HIDDEN, DIGITS *HIDDEN, DIGITS};
+static const char *const names[TENSORS] = {"hidden", "hidden_offset", "output", "output_offset"};
+
+/* Parameters, or their gradients. */
 struct layers {
     float *hidden;        /* [HIDDEN][PIXELS] */
     float *hidden_offset; /* [HIDDEN] */
@@ -50,6 +56,7 @@ struct layers {
 };
 
 static shoal_group_t group;
+static shoal_fuse_t fuse;
 
 static void check(enum shoal_status status)
 {
@@ -65,6 +72,7 @@ static void fail(const char *text, const char *name)
     exit(1);
 }
 
+/* Parameters stand in one array. */
 static struct layers layers_of(float *array)
 {
     struct layers layers;
@@ -73,6 +81,31 @@ static struct layers layers_of(float *array)
     layers.output = layers.hidden_offset + HIDDEN;
     layers.output_offset = layers.output + DIGITS * HIDDEN;
     return layers;
+}
+
+static float *gradient_of(int tensor)
+{
+    void *home;
+    check(shoal_fuse_home(fuse, tensor, &home));
+    return home;
+}
+
+/* Gradients are where the fuse has them; asked for in each step, because they move after the first.
+ */
+static struct layers gradient_layers(void)
+{
+    struct layers layers;
+    layers.hidden = gradient_of(WEIGHT_1);
+    layers.hidden_offset = gradient_of(OFFSET_1);
+    layers.output = gradient_of(WEIGHT_2);
+    layers.output_offset = gradient_of(OFFSET_2);
+    return layers;
+}
+
+/* The gradient is complete on this rank: it may leave. */
+static void add(int tensor)
+{
+    check(shoal_fuse_add(fuse, tensor, NULL, NULL, counts[tensor]));
 }
 
 /* The same numbers on every rank: a linear congruential generator with 32 bits of 64 used. */
@@ -176,14 +209,9 @@ static float score_gradient(float *scores, int digit)
     return loss;
 }
 
-/* Adds the gradient of one image; returns its loss. */
-static float backward(const struct layers *layers, const struct layers *gradient,
-                      const struct image *image)
+static void backward_output(const struct layers *layers, const struct layers *gradient,
+                            const float *scores, const float *hidden, float *back)
 {
-    float hidden[HIDDEN], scores[DIGITS];
-    forward(layers, image->pixels, hidden, scores);
-    float loss = score_gradient(scores, image->digit);
-    float back[HIDDEN] = {0};
     for (int i = 0; i < DIGITS; i++) {
         for (int j = 0; j < HIDDEN; j++) {
             gradient->output[i * HIDDEN + j] += scores[i] * hidden[j];
@@ -191,37 +219,73 @@ static float backward(const struct layers *layers, const struct layers *gradient
         }
         gradient->output_offset[i] += scores[i];
     }
+}
+
+static void backward_hidden(const struct layers *gradient, const float *pixels, const float *hidden,
+                            const float *back)
+{
     for (int j = 0; j < HIDDEN; j++) {
         if (hidden[j] <= 0)
             continue;
         for (int k = 0; k < PIXELS; k++)
-            gradient->hidden[j * PIXELS + k] += back[j] * image->pixels[k];
+            gradient->hidden[j * PIXELS + k] += back[j] * pixels[k];
         gradient->hidden_offset[j] += back[j];
+    }
+}
+
+/* Adds the gradient of one image; returns its loss. last: of the batch. */
+static float backward(const struct layers *layers, const struct layers *gradient,
+                      const struct image *image, int last)
+{
+    float hidden[HIDDEN], scores[DIGITS], back[HIDDEN] = {0};
+    forward(layers, image->pixels, hidden, scores);
+    float loss = score_gradient(scores, image->digit);
+    backward_output(layers, gradient, scores, hidden, back);
+    if (last) {
+        add(OFFSET_2);
+        add(WEIGHT_2);
+    }
+    backward_hidden(gradient, image->pixels, hidden, back);
+    if (last) {
+        add(OFFSET_1);
+        add(WEIGHT_1);
     }
     return loss;
 }
 
-static void step(float *parameters, const float *gradients, float *velocities)
+static void step(float *parameters, float *velocities)
 {
-    for (int i = 0; i < PARAMETERS; i++) {
-        velocities[i] = momentum * velocities[i] + gradients[i] / BATCH;
-        parameters[i] -= learning_rate * velocities[i];
+    float *parameter = parameters, *velocity = velocities;
+    for (int tensor = 0; tensor < TENSORS; tensor++) {
+        const float *gradient = gradient_of(tensor);
+        for (uint64_t i = 0; i < counts[tensor]; i++, parameter++, velocity++) {
+            *velocity = momentum * *velocity + gradient[i] / BATCH;
+            *parameter -= learning_rate * *velocity;
+        }
     }
+}
+
+static void clear_gradients(void)
+{
+    for (int tensor = 0; tensor < TENSORS; tensor++)
+        memset(gradient_of(tensor), 0, counts[tensor] * sizeof(float));
 }
 
 /* One pass over the images in `order`; returns the mean loss of all ranks. */
 static float train_epoch(const struct image *images, const int *order, int count, float *parameters,
-                         float *gradients, float *velocities)
+                         float *velocities)
 {
     int rank = shoal_group_rank(group), size = shoal_group_size(group), steps = 0;
-    struct layers layers = layers_of(parameters), gradient = layers_of(gradients);
+    struct layers layers = layers_of(parameters);
     double loss = 0;
     for (int first = 0; first + BATCH * size <= count; first += BATCH * size, steps++) {
-        memset(gradients, 0, PARAMETERS * sizeof(float));
+        struct layers gradient = gradient_layers();
+        clear_gradients();
         for (int i = 0; i < BATCH; i++)
-            loss += backward(&layers, &gradient, &images[order[first + rank * BATCH + i]]);
-        check(shoal_allreduce(gradients, gradients, PARAMETERS, SHOAL_F32, SHOAL_AVG, group, NULL));
-        step(parameters, gradients, velocities);
+            loss += backward(&layers, &gradient, &images[order[first + rank * BATCH + i]],
+                             i == BATCH - 1);
+        check(shoal_fuse_finish(fuse));
+        step(parameters, velocities);
     }
     loss /= steps * BATCH;
     check(shoal_allreduce(&loss, &loss, 1, SHOAL_F64, SHOAL_AVG, group, NULL));
@@ -289,7 +353,7 @@ static struct image *load(const char *path, int *count)
     return images;
 }
 
-static float run(const struct image *images, int count, float *parameters, float *gradients)
+static float run(const struct image *images, int count, float *parameters)
 {
     static float velocities[PARAMETERS];
     static int order[IMAGES_MAX];
@@ -300,7 +364,7 @@ static float run(const struct image *images, int count, float *parameters, float
         order[i] = TESTS + i;
     for (int epoch = 1; epoch <= EPOCHS; epoch++) {
         shuffle(order, trained, &state);
-        float loss = train_epoch(images, order, trained, parameters, gradients, velocities);
+        float loss = train_epoch(images, order, trained, parameters, velocities);
         if (shoal_group_rank(group) == 0 && epoch % 5 == 0) {
             printf("epoch %2d/%d  loss %.4f\n", epoch, EPOCHS, (double)loss);
             fflush(stdout);
@@ -312,6 +376,15 @@ static float run(const struct image *images, int count, float *parameters, float
     return test(images, TESTS, parameters);
 }
 
+static void make_fuse(void)
+{
+    struct shoal_fuse_options options = SHOAL_FUSE_OPTIONS_INIT;
+    options.tensor_count = TENSORS;
+    options.counts = counts;
+    options.tensor_names = names;
+    check(shoal_fuse_create(group, &options, &fuse));
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -321,18 +394,16 @@ int main(int argc, char **argv)
     check(shoal_group_create(NULL, &group));
     int count, rank = shoal_group_rank(group);
     struct image *images = load(argv[1], &count);
-    void *parameters, *gradients;
-    check(shoal_alloc(group, PARAMETERS * sizeof(float), &parameters));
-    check(shoal_alloc(group, PARAMETERS * sizeof(float), &gradients));
+    static float parameters[PARAMETERS];
     start_parameters(parameters);
+    make_fuse();
 
-    float accuracy = run(images, count, parameters, gradients);
+    float accuracy = run(images, count, parameters);
     int same = same_on_all_ranks(parameters);
     if (rank == 0)
         printf("accuracy %.4f, parameters %s on all %d ranks\n", (double)accuracy,
                same ? "the same bits" : "DIFFERENT", shoal_group_size(group));
-    check(shoal_free(group, gradients));
-    check(shoal_free(group, parameters));
+    check(shoal_fuse_free(fuse));
     check(shoal_group_free(group));
     free(images);
     if (accuracy < accuracy_wanted)

@@ -387,6 +387,129 @@ SHOAL_API enum shoal_status shoal_alloc(shoal_group_t group, size_t bytes, void 
 /* Gives memory from shoal_alloc back; no operation may use it any more. NULL is allowed. */
 SHOAL_API enum shoal_status shoal_free(shoal_group_t group, void *memory);
 
+/* ---- fusion buffers
+ * ------------------------------------------------------------------------------------
+ * The gradients of a model are summed while the backward pass still makes them. A fuse is made once
+ * with the list of tensors; each step then adds every tensor once, in any order, from any thread,
+ * and finishes. Tensors lie one behind the other in memory of the fuse, which is cut in buffers of
+ * one size without regard to where tensors begin; a buffer goes out, as one allreduce, as soon as
+ * all that lies in it was added. docs/fuse.md has the reasons.
+ *
+ *     shoal_fuse_create(group, &options, &fuse);
+ *     each step:  shoal_fuse_add(fuse, tensor, NULL, NULL, count);   as each gradient is ready
+ *                 shoal_fuse_finish(fuse);                           now all of them are reduced
+ */
+
+typedef struct shoal_fuse *shoal_fuse_t;
+
+struct shoal_fuse_options {
+    size_t struct_bytes; /* sizeof(struct shoal_fuse_options) */
+    /* The tensors, in the order in which the forward pass needs them: what it needs first is
+     * reduced first, among buffers that wait. */
+    int tensor_count;
+    const uint64_t *counts;          /* [tensor_count] elements of each, 0 or more */
+    const char *const *tensor_names; /* [tensor_count] for messages; NULL: by number only */
+    const char *name;                /* of the fuse, for messages; NULL: "gradients" */
+    enum shoal_dtype dtype;          /* of all tensors */
+    enum shoal_op op;                /* SHOAL_SUM or SHOAL_AVG */
+    /* [tensor_count] every tensor once, in the order in which gradients become ready: they lie in
+     * memory in this order. NULL: the first step shows it, as rank 0 sees it. */
+    const int *order;
+    uint64_t buffer_bytes; /* 0: option SHOAL_FUSE_BYTES; rounded up to a multiple of 64 */
+    int in_flight;         /* buffers on their way at a time; 0: option SHOAL_FUSE_IN_FLIGHT */
+};
+#define SHOAL_FUSE_OPTIONS_INIT                                                                  \
+    {                                                                                            \
+        sizeof(struct shoal_fuse_options), 0, NULL, NULL, NULL, SHOAL_F32, SHOAL_AVG, NULL, 0, 0 \
+    }
+
+/* Collective over `group`, with the same options on every rank, else SHOAL_ERR_MISMATCH on all of
+ * them, which names the first difference. All memory is taken now: that of the tensors, each
+ * rounded up to 64 bytes, and as much again until the first step has shown the order. It is memory
+ * that the ranks of a host share, where there are several. The fuse has sub-groups of its own: what
+ * goes wrong in it breaks them and not `group`, and its operations may run beside any others. A
+ * group that breaks or is aborted takes its fuses along. Fuses are freed before their group. */
+SHOAL_API enum shoal_status
+shoal_fuse_create(shoal_group_t group, const struct shoal_fuse_options *options, shoal_fuse_t *out);
+/* Not collective, but ranks that are in a step with this one get an error. Home addresses end. NULL
+ * is allowed. */
+SHOAL_API enum shoal_status shoal_fuse_free(shoal_fuse_t fuse);
+
+/* Where the tensor lies in the fuse's memory: count elements, 64-byte aligned. Gradients that are
+ * made here are not copied. The address holds until the first shoal_fuse_finish returns and, asked
+ * for again after that, for good; values move with it. With options.order it holds from the start.
+ * The caller writes here from the end of one step until it adds the tensor in the next. */
+SHOAL_API enum shoal_status shoal_fuse_home(shoal_fuse_t fuse, int tensor, void **out);
+
+/* The tensor's gradient is ready: in[count], copied home during the call; NULL: it is at home.
+ * Later the result is at home, and is copied to out[count] by whoever waits for it, unless out is
+ * NULL. out may equal in; both belong to the fuse's step until then, as home does. Never waits for
+ * other ranks. The first tensor begins a step. Any thread; several at once, for different tensors.
+ * A tensor that is added twice in a step, or with another count, breaks the fuse on every rank:
+ * SHOAL_ERR_MISMATCH. */
+SHOAL_API enum shoal_status shoal_fuse_add(shoal_fuse_t fuse, int tensor, const void *in, void *out,
+                                           uint64_t count);
+/* No more gradients come on this rank in this step: each tensor that was not added counts as zeros,
+ * and gets the result at home. For parameters that a pass did not use, and for ranks that have run
+ * out of data. No other thread adds meanwhile. */
+SHOAL_API enum shoal_status shoal_fuse_flush(shoal_fuse_t fuse);
+
+/* Waits until the tensor's result of this step is there; at once if no step is under way. Not
+ * needed before shoal_fuse_finish; it lets the next forward pass begin with what is there. One
+ * thread at a time for each tensor. */
+SHOAL_API enum shoal_status shoal_fuse_wait(shoal_fuse_t fuse, int tensor);
+/* Waits until all tensors were added here and all results are there, and ends the step. Every rank
+ * ends each step with it, one thread. If a tensor is not added here until the deadline, the fuse
+ * breaks on every rank with an error that names rank and tensor. The first call on each rank ends
+ * with the agreement about the order. */
+SHOAL_API enum shoal_status shoal_fuse_finish(shoal_fuse_t fuse);
+
+/* What this rank's fuse has done since it was made. Times are in ns. */
+struct shoal_fuse_counters {
+    size_t struct_bytes;  /* sizeof(struct shoal_fuse_counters); returned: how much was filled */
+    uint64_t steps;       /* finished */
+    uint64_t buffers;     /* sent */
+    uint64_t bytes;       /* of these */
+    uint64_t copied;      /* bytes of gradients and results that were not at home */
+    uint64_t held_back;   /* buffers that were ready while as many as allowed were on their way */
+    uint64_t overtakings; /* of these, sent before one that was ready earlier */
+    uint64_t flight_ns;   /* at least one buffer was on its way */
+    uint64_t waited_ns;   /* a caller waited in shoal_fuse_wait or shoal_fuse_finish */
+    uint64_t exposed_ns;  /* both at once: communication that no computation hid */
+};
+#define SHOAL_FUSE_COUNTERS_INIT                                      \
+    {                                                                 \
+        sizeof(struct shoal_fuse_counters), 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+    }
+/* Any thread; does not block. */
+SHOAL_API enum shoal_status shoal_fuse_counters(shoal_fuse_t fuse, struct shoal_fuse_counters *out);
+/* As shoal_group_counters, of the sub-group in which the fuse's buffers are reduced. */
+SHOAL_API enum shoal_status shoal_fuse_traffic(shoal_fuse_t fuse, struct shoal_counters *out);
+
+/* One buffer in the step under way, or else in the last one. Times are CLOCK_MONOTONIC in ns, 0 for
+ * what has not happened. */
+struct shoal_fuse_times {
+    size_t struct_bytes;    /* sizeof(struct shoal_fuse_times); returned: how much was filled */
+    uint64_t bytes;         /* of the buffer */
+    int priority;           /* the first of its tensors that the forward pass needs */
+    int sent_as;            /* the how-manieth it was sent, from 0; -1: not yet */
+    int64_t first_added_ns; /* the first of its gradients was ready */
+    int64_t last_added_ns;  /* the last one was */
+    int64_t packed_ns;      /* and lay in the buffer */
+    int64_t sent_ns;        /* its allreduce began here */
+    int64_t reduced_ns;     /* and ended */
+    int64_t back_ns;        /* a caller waited for a result in it, and has it */
+};
+#define SHOAL_FUSE_TIMES_INIT                                       \
+    {                                                               \
+        sizeof(struct shoal_fuse_times), 0, 0, -1, 0, 0, 0, 0, 0, 0 \
+    }
+/* Number of buffers; -1 for NULL. */
+SHOAL_API int shoal_fuse_buffer_count(shoal_fuse_t fuse);
+/* buffer: 0 to shoal_fuse_buffer_count - 1, as they lie in memory. Any thread; does not block. */
+SHOAL_API enum shoal_status shoal_fuse_times(shoal_fuse_t fuse, int buffer,
+                                             struct shoal_fuse_times *out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -150,18 +150,23 @@ static int members_of(const struct comm_group *parent, struct choice *choices, i
     return count;
 }
 
+/* Makes a new group as its parent is; closes it if that fails. */
+static enum shoal_status equip_like(const struct comm_group *parent, struct comm_group *group)
+{
+    group->reproducible = parent->reproducible;
+    atomic_store(&group->timeout_ms, atomic_load(&parent->timeout_ms));
+    enum shoal_status status = api_equip(group);
+    if (status != SHOAL_OK)
+        comm_group_close(group);
+    return status;
+}
+
 static enum shoal_status open_and_equip(struct comm_group *parent, const int *members, int count,
                                         const char *name, uint64_t context, shoal_group_t *out)
 {
     struct comm_group *group = NULL;
     TRY(comm_group_open(parent->world, members, count, name, context, &group));
-    group->reproducible = parent->reproducible;
-    atomic_store(&group->timeout_ms, atomic_load(&parent->timeout_ms));
-    enum shoal_status status = api_equip(group);
-    if (status != SHOAL_OK) {
-        comm_group_close(group);
-        return status;
-    }
+    TRY(equip_like(parent, group));
     hand_out(group, out);
     return SHOAL_OK;
 }
@@ -227,14 +232,23 @@ static enum shoal_status subset(struct comm_group *parent, const int *ranks, int
     TRY(check_ranks(parent, ranks, count));
     struct comm_group *group = NULL;
     TRY(comm_group_subset(parent, ranks, count, name ? name : "subset", &group));
-    group->reproducible = parent->reproducible;
-    atomic_store(&group->timeout_ms, atomic_load(&parent->timeout_ms));
-    enum shoal_status status = api_equip(group);
-    if (status != SHOAL_OK) {
-        comm_group_close(group);
-        return status;
-    }
+    TRY(equip_like(parent, group));
     hand_out(group, out);
+    return SHOAL_OK;
+}
+
+enum shoal_status api_twin(struct comm_group *parent, const char *name, struct comm_group **out)
+{
+    int *ranks = NULL;
+    struct comm_group *group = NULL;
+    TRY(BASE_NEW_ARRAY(&ranks, parent->size, "a group's ranks"));
+    for (int i = 0; i < parent->size; i++)
+        ranks[i] = i;
+    enum shoal_status status = comm_group_subset(parent, ranks, parent->size, name, &group);
+    base_free(ranks);
+    TRY(status);
+    TRY(equip_like(parent, group));
+    *out = group;
     return SHOAL_OK;
 }
 
@@ -328,25 +342,37 @@ enum shoal_status shoal_group_set_timeout(shoal_group_t group, int64_t timeout_m
 
 /* What the caller's header does not know yet is left out; what this library does not know yet is
  * left alone. */
-enum shoal_status shoal_group_counters(shoal_group_t group, struct shoal_counters *out)
+enum shoal_status api_give(void *out, const void *all, size_t bytes, size_t smallest,
+                           const char *init)
+{
+    size_t known;
+    if (!out)
+        return base_error(SHOAL_ERR_ARGUMENT, "out is NULL");
+    memcpy(&known, out, sizeof(known));
+    if (known < smallest)
+        return base_error(SHOAL_ERR_ARGUMENT,
+                          "out->struct_bytes is %zu, at least %zu expected: start from %s", known,
+                          smallest, init);
+    if (known > bytes)
+        known = bytes;
+    memcpy(out, all, known);
+    memcpy(out, &known, sizeof(known));
+    return SHOAL_OK;
+}
+
+enum shoal_status api_give_counters(const struct comm_group *group, struct shoal_counters *out)
 {
     struct shoal_counters counted;
-    size_t smallest = offsetof(struct shoal_counters, operations) + sizeof(uint64_t);
+    comm_counters_read(&group->counters, &counted);
+    return api_give(out, &counted, sizeof(counted),
+                    offsetof(struct shoal_counters, operations) + sizeof(uint64_t),
+                    "SHOAL_COUNTERS_INIT");
+}
+
+enum shoal_status shoal_group_counters(shoal_group_t group, struct shoal_counters *out)
+{
     enum shoal_status status = api_check_group(group);
-    if (status == SHOAL_OK && !out)
-        status = base_error(SHOAL_ERR_ARGUMENT, "out is NULL");
-    if (status == SHOAL_OK && out->struct_bytes < smallest)
-        status = base_error(SHOAL_ERR_ARGUMENT,
-                            "out->struct_bytes is %zu, at least %zu expected: start from "
-                            "SHOAL_COUNTERS_INIT",
-                            out->struct_bytes, smallest);
-    if (status != SHOAL_OK)
-        return api_end(group, status);
-    comm_counters_read(&api_group(group)->counters, &counted);
-    if (out->struct_bytes < sizeof(counted))
-        counted.struct_bytes = out->struct_bytes;
-    memcpy(out, &counted, counted.struct_bytes);
-    return api_end(group, SHOAL_OK);
+    return api_end(group, status == SHOAL_OK ? api_give_counters(api_group(group), out) : status);
 }
 
 /* ---- memory
@@ -358,15 +384,8 @@ enum shoal_status shoal_alloc(shoal_group_t handle, size_t bytes, void **out)
     enum shoal_status status = api_check_group(handle);
     if (status == SHOAL_OK && !out)
         status = base_error(SHOAL_ERR_ARGUMENT, "out is NULL");
-    if (status != SHOAL_OK)
-        return api_end(handle, status);
-    struct comm_world *world = api_group(handle)->world;
-    size_t offset = 0;
-    pthread_mutex_lock(&world->region_lock);
-    status = comm_region_alloc(&world->region, bytes, &offset);
-    pthread_mutex_unlock(&world->region_lock);
     if (status == SHOAL_OK)
-        *out = (char *)world->region.shared->address + offset;
+        status = comm_shared_alloc(api_group(handle)->world, bytes, out);
     return api_end(handle, status);
 }
 
@@ -375,12 +394,7 @@ enum shoal_status shoal_free(shoal_group_t handle, void *memory)
     if (!memory)
         return SHOAL_OK;
     enum shoal_status status = api_check_group(handle);
-    if (status != SHOAL_OK)
-        return api_end(handle, status);
-    struct comm_world *world = api_group(handle)->world;
-    size_t offset = (size_t)((char *)memory - (char *)world->region.shared->address);
-    pthread_mutex_lock(&world->region_lock);
-    status = comm_region_free(&world->region, offset);
-    pthread_mutex_unlock(&world->region_lock);
+    if (status == SHOAL_OK)
+        status = comm_shared_free(api_group(handle)->world, memory);
     return api_end(handle, status);
 }

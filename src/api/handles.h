@@ -19,6 +19,16 @@ enum shoal_status api_end(shoal_group_t handle, enum shoal_status status);
 /* Puts the same-host path in place where it is possible. */
 enum shoal_status api_equip(struct comm_group *group);
 
+/* A sub-group of all ranks of parent, for the library's own use: shoal_group_free does not know it.
+ */
+enum shoal_status api_twin(struct comm_group *parent, const char *name, struct comm_group **out);
+
+/* Fills a struct that begins with its size, of the caller's header, from ours of `bytes`. smallest:
+ * what the first header had; init: the macro to start from. */
+enum shoal_status api_give(void *out, const void *all, size_t bytes, size_t smallest,
+                           const char *init);
+enum shoal_status api_give_counters(const struct comm_group *group, struct shoal_counters *out);
+
 /* Whether SHOAL_ALGORITHM can be read. */
 enum shoal_status api_check_algorithm(void);
 /* SHOAL_ERR_ARGUMENT if input and output share bytes otherwise than in place, which is filled in.

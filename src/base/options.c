@@ -163,6 +163,26 @@ static const struct base_option rows[OPTION_COUNT] = {
             .help = "0: thresholds between ranks of one host are the built-in ones, whatever "
                     "`shoal tune` measured; set it to compare",
         },
+    [OPTION_FUSE_BYTES] =
+        {
+            .name = "SHOAL_FUSE_BYTES",
+            .kind = BASE_OPTION_BYTES,
+            .default_text = "4M",
+            .minimum = 4 * KIB,
+            .maximum = GIB,
+            .help = "size of a fusion buffer, which goes out when it is full; raise it where "
+                    "messages are slow to begin, lower it to hide the end of the backward pass",
+        },
+    [OPTION_FUSE_IN_FLIGHT] =
+        {
+            .name = "SHOAL_FUSE_IN_FLIGHT",
+            .kind = BASE_OPTION_INT,
+            .default_text = "2",
+            .minimum = 1,
+            .maximum = 64,
+            .help = "fusion buffers on their way at a time; raise it on links with long round "
+                    "trips; with 1, what the next pass needs first goes first most strictly",
+        },
     [OPTION_TORCH_SHARED] =
         {
             .name = "SHOAL_TORCH_SHARED",

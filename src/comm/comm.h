@@ -78,6 +78,11 @@ enum shoal_status comm_world_create(const struct shoal_group_options *options,
                                     struct comm_group **root);
 /* After all its groups but the root are freed. */
 void comm_world_free(struct comm_world *world);
+/* Memory of this rank's region, which the ranks of the host share: not zeroed, 64-byte aligned. Any
+ * thread. */
+enum shoal_status comm_shared_alloc(struct comm_world *world, size_t bytes, void **out);
+/* SHOAL_ERR_ARGUMENT if it is none of that. */
+enum shoal_status comm_shared_free(struct comm_world *world, void *memory);
 
 /* ---- groups (subgroup.c)
  * --------------------------------------------------------------------------- */
@@ -95,7 +100,10 @@ uint64_t comm_split_context(const struct comm_group *parent, uint64_t split_numb
 /* ---- operations (request.c)
  * -------------------------------------------------------------------------- */
 
-/* Breaks the group with SHOAL_ERR_ABORTED and wakes who waits. */
+/* Breaks the group on all its ranks, with that cause if it has none yet, and wakes who waits. Any
+ * thread. */
+void comm_group_fail(struct comm_group *group, enum shoal_status status, const char *text);
+/* The same with SHOAL_ERR_ABORTED and who did it. */
 void comm_group_abort(struct comm_group *group, const char *reason);
 /* In a blocking call that has waited in vain for a moment: asks the user whether it shall end.
  * True: it shall, and the group is aborted. (interrupt.c) */

@@ -6,19 +6,27 @@
  * from inside a call a Ctrl-C would wait for the deadline. The question is asked where a call
  * sleeps anyway, so it costs nothing while the ranks are on time.
  */
+#include <stdio.h>
+
 #include "base/clock.h"
 #include "comm/comm.h"
 
 #define ASK_EVERY_NS (COMM_TICK_MS * BASE_NS_PER_MS / 2)
 
-void comm_group_abort(struct comm_group *group, const char *reason)
+void comm_group_fail(struct comm_group *group, enum shoal_status status, const char *text)
 {
-    char me[160];
-    comm_group_break(group, SHOAL_ERR_ABORTED, "group '%s' was aborted by %s: %s", group->name,
-                     comm_rank_text(group, group->rank, me, sizeof(me)), reason);
+    comm_group_break(group, status, "%s", text);
     if (group->local)
         group->local_fail(group->local);
     comm_progress_wake_all(group->world);
+}
+
+void comm_group_abort(struct comm_group *group, const char *reason)
+{
+    char me[160], text[BASE_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof(text), "group '%s' was aborted by %s: %s", group->name,
+             comm_rank_text(group, group->rank, me, sizeof(me)), reason);
+    comm_group_fail(group, SHOAL_ERR_ABORTED, text);
 }
 
 bool comm_interrupted(struct comm_group *group)

@@ -403,3 +403,27 @@ void comm_world_free(struct comm_world *world)
     pthread_mutex_destroy(&world->region_lock);
     base_free(world);
 }
+
+/* ---- memory that the ranks of a host share
+ * ----------------------------------------------------------------------------------------------
+ */
+
+enum shoal_status comm_shared_alloc(struct comm_world *world, size_t bytes, void **out)
+{
+    size_t offset = 0;
+    pthread_mutex_lock(&world->region_lock);
+    enum shoal_status status = comm_region_alloc(&world->region, bytes, &offset);
+    pthread_mutex_unlock(&world->region_lock);
+    if (status == SHOAL_OK)
+        *out = (char *)world->region.shared->address + offset;
+    return status;
+}
+
+enum shoal_status comm_shared_free(struct comm_world *world, void *memory)
+{
+    size_t offset = (size_t)((char *)memory - (char *)world->region.shared->address);
+    pthread_mutex_lock(&world->region_lock);
+    enum shoal_status status = comm_region_free(&world->region, offset);
+    pthread_mutex_unlock(&world->region_lock);
+    return status;
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agree.c: what the ranks compare when a fuse is made, and the order they agree about after the
+ * first step.
+ *
+ * Lists are compared by a hash. Where it differs, the first tensor that does is found by halving:
+ * each round all ranks compare the hash of the first tensors, up to the middle of what is left. So
+ * a difference is named without anybody having memory for another rank's list, and all ranks,
+ * which see the same numbers, say the same.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "fuse/state.h"
+#include "kernel/kernel.h"
+
+/* What a rank says; all of it is compared with rank 0's. */
+struct saying {
+    uint64_t status, tensor_count, dtype, op, buffer_bytes, in_flight, tensors, order;
+};
+
+/* What one tensor is on a rank. */
+struct saying_of_tensor {
+    uint64_t count;
+    char name[56];
+};
+
+struct comparison {
+    const struct fuse *fuse;
+    const struct shoal_fuse_options *options;
+    void *all; /* room for one saying of each rank */
+};
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash ^= value + UINT64_C(0x9e3779b97f4a7c15) + (hash << 6) + (hash >> 2);
+    hash *= UINT64_C(0xff51afd7ed558ccd);
+    return hash ^ hash >> 32;
+}
+
+/* Of the first `count` tensors. */
+static uint64_t hash_tensors(const struct shoal_fuse_options *options, int count)
+{
+    uint64_t hash = 1;
+    for (int i = 0; i < count; i++) {
+        hash = mix(hash, options->counts[i]);
+        for (const char *at = options->tensor_names ? options->tensor_names[i] : ""; *at; at++)
+            hash = mix(hash, (unsigned char)*at);
+    }
+    return hash;
+}
+
+static uint64_t hash_order(const struct shoal_fuse_options *options)
+{
+    uint64_t hash = 1;
+    for (int i = 0; options->order && i < options->tensor_count; i++)
+        hash = mix(hash, (uint64_t)options->order[i]);
+    return hash;
+}
+
+static enum shoal_status gather(const struct fuse *fuse, const void *mine, void *all, size_t bytes)
+{
+    struct comm_call call = {
+        .kind = COLL_ALLGATHER, .dtype = SHOAL_U8, .in = mine, .out = all, .count = bytes};
+    return fuse->place.submit(fuse->place.data, &call, NULL);
+}
+
+/* ---- differences
+ * ---------------------------------------------------------------------------------------------- */
+
+static enum shoal_status differ(const struct comparison *at, int rank, const char *what,
+                                const char *theirs, const char *ours)
+{
+    const struct comm_group *group = at->fuse->place.data;
+    char them[160], us[160];
+    return base_error(SHOAL_ERR_MISMATCH,
+                      "fuse '%s' differs: %s %s on %s, but %s on %s: make it alike on all ranks",
+                      at->fuse->name, what, theirs, comm_rank_text(group, rank, them, sizeof(them)),
+                      ours, comm_rank_text(group, 0, us, sizeof(us)));
+}
+
+static enum shoal_status differ_in_number(const struct comparison *at, int rank, const char *what,
+                                          uint64_t theirs, uint64_t ours)
+{
+    char their_text[24], our_text[24];
+    snprintf(their_text, sizeof(their_text), "%" PRIu64, theirs);
+    snprintf(our_text, sizeof(our_text), "%" PRIu64, ours);
+    return differ(at, rank, what, their_text, our_text);
+}
+
+/* The first tensor in which that rank's list is another one than rank 0's. */
+static enum shoal_status find_tensor(const struct comparison *at, int rank, int *out)
+{
+    const uint64_t *hashes = at->all;
+    int same = 0, other = at->options->tensor_count; /* so many first ones are the same, are not */
+    while (other - same > 1) {
+        int middle = same + (other - same) / 2;
+        uint64_t mine = hash_tensors(at->options, middle);
+        TRY(gather(at->fuse, &mine, at->all, sizeof(mine)));
+        *(hashes[rank] == hashes[0] ? &same : &other) = middle;
+    }
+    *out = other - 1;
+    return SHOAL_OK;
+}
+
+static enum shoal_status differ_in_tensor(const struct comparison *at, int rank)
+{
+    const struct saying_of_tensor *all = at->all;
+    struct saying_of_tensor mine = {0};
+    char what[32], theirs[128], ours[128];
+    int tensor = 0;
+    TRY(find_tensor(at, rank, &tensor));
+    mine.count = at->options->counts[tensor];
+    if (at->options->tensor_names)
+        snprintf(mine.name, sizeof(mine.name), "%s", at->options->tensor_names[tensor]);
+    TRY(gather(at->fuse, &mine, at->all, sizeof(mine)));
+    snprintf(what, sizeof(what), "tensor %d is", tensor);
+    snprintf(theirs, sizeof(theirs), "'%.55s' of %" PRIu64 " elements", all[rank].name,
+             all[rank].count);
+    snprintf(ours, sizeof(ours), "'%.55s' of %" PRIu64 " elements", all[0].name, all[0].count);
+    return differ(at, rank, what, theirs, ours);
+}
+
+static enum shoal_status compare_with_first(const struct comparison *at, int rank)
+{
+    const struct saying *all = at->all, *them = &all[rank], *us = &all[0];
+    if (them->tensor_count != us->tensor_count)
+        return differ_in_number(at, rank, "the number of tensors is", them->tensor_count,
+                                us->tensor_count);
+    if (them->dtype != us->dtype)
+        return differ(at, rank, "the dtype is", kernel_dtype_name((enum shoal_dtype)them->dtype),
+                      kernel_dtype_name((enum shoal_dtype)us->dtype));
+    if (them->op != us->op)
+        return differ(at, rank, "the op is", kernel_op_name((enum shoal_op)them->op),
+                      kernel_op_name((enum shoal_op)us->op));
+    if (them->buffer_bytes != us->buffer_bytes)
+        return differ_in_number(at, rank, "the size of its buffers is", them->buffer_bytes,
+                                us->buffer_bytes);
+    if (them->in_flight != us->in_flight)
+        return differ_in_number(at, rank, "the number of buffers in flight is", them->in_flight,
+                                us->in_flight);
+    if (them->order != us->order)
+        return differ(at, rank, "options.order is", "one order", "another");
+    return them->tensors == us->tensors ? SHOAL_OK : differ_in_tensor(at, rank);
+}
+
+static enum shoal_status compare_all(const struct comparison *at)
+{
+    const struct comm_group *group = at->fuse->place.data;
+    const struct saying *all = at->all;
+    char who[160];
+    for (int i = 0; i < group->size; i++)
+        if (all[i].status != SHOAL_OK)
+            return base_error((enum shoal_status)all[i].status, "%s %s fuse '%s'",
+                              comm_rank_text(group, i, who, sizeof(who)),
+                              all[i].status == SHOAL_ERR_MEMORY ? "has no memory for"
+                                                                : "could not make",
+                              at->fuse->name);
+    for (int i = 1; i < group->size; i++)
+        TRY(compare_with_first(at, i));
+    return SHOAL_OK;
+}
+
+enum shoal_status fuse_compare(const struct fuse *fuse, const struct shoal_fuse_options *options,
+                               enum shoal_status mine)
+{
+    struct comparison at = {.fuse = fuse, .options = options};
+    char text[BASE_ERROR_TEXT_BYTES];
+    struct saying saying = {.status = (uint64_t)mine,
+                            .tensor_count = (uint64_t)options->tensor_count,
+                            .dtype = options->dtype,
+                            .op = options->op,
+                            .buffer_bytes = fuse->buffer_bytes,
+                            .in_flight = (uint64_t)fuse->in_flight_max,
+                            .tensors = hash_tensors(options, options->tensor_count),
+                            .order = hash_order(options)};
+    _Static_assert(sizeof(struct saying) == sizeof(struct saying_of_tensor), "one room for both");
+    snprintf(text, sizeof(text), "%s", base_error_text());
+    TRY(base_alloc_array((size_t)fuse->place.data->size, sizeof(saying), "a comparison of fuses",
+                         &at.all));
+    enum shoal_status status = gather(fuse, &saying, at.all, sizeof(saying));
+    if (status == SHOAL_OK && mine != SHOAL_OK)
+        status = base_error(mine, "%s", text);
+    else if (status == SHOAL_OK)
+        status = compare_all(&at);
+    base_free(at.all);
+    return status;
+}
+
+/* ---- the order
+ * ---------------------------------------------------------------------------------------------- */
+
+/* Values first, then the homes. */
+static void move_tensors(struct fuse *fuse)
+{
+    uint64_t offset = 0;
+    memset(fuse->spare, 0, fuse->arena_bytes);
+    for (int i = 0; i < fuse->tensor_count; i++) {
+        const struct fuse_home *home = &fuse->homes[fuse->seen[i]];
+        memcpy(fuse->spare + offset, fuse->arena + home->offset, home->bytes);
+        offset += fuse_layout_room(home->bytes);
+    }
+    memcpy(fuse->order, fuse->seen, sizeof(*fuse->order) * (size_t)fuse->tensor_count);
+    fuse_layout(fuse->homes, fuse->tensor_count, fuse->order, fuse->windows, fuse->buffer_bytes);
+    unsigned char *old = fuse->arena;
+    fuse->arena = fuse->spare;
+    fuse->spare = old;
+}
+
+enum shoal_status fuse_agree_order(struct fuse *fuse)
+{
+    struct comm_call call = {.kind = COLL_BROADCAST,
+                             .dtype = SHOAL_U32,
+                             .in = fuse->seen,
+                             .out = fuse->seen,
+                             .count = (uint64_t)fuse->tensor_count,
+                             .in_place = true};
+    TRY(fuse->place.submit(fuse->place.data, &call, NULL));
+    size_t bytes = sizeof(*fuse->seen) * (size_t)fuse->tensor_count;
+    bool moves = memcmp(fuse->seen, fuse->order, bytes) != 0;
+    if (moves)
+        move_tensors(fuse);
+    base_log(BASE_LOG_INFO, "fuse '%s': %d tensors in %d buffers of %" PRIu64 " bytes, %s",
+             fuse->name, fuse->tensor_count, fuse->buffer_count, fuse->buffer_bytes,
+             moves ? "in the order of rank 0's first step" : "in the order expected");
+    fuse_give_arena(fuse, fuse->spare);
+    fuse->spare = NULL;
+    base_free(fuse->seen);
+    fuse->seen = NULL;
+    return SHOAL_OK;
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fuse.c: making and freeing a fuse, its texts and its failure.
+ *
+ * All that a step needs is taken here. A rank that can't take it says so where the lists are
+ * compared, so the others don't wait for it.
+ */
+#include "fuse/fuse.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/options.h"
+#include "fuse/state.h"
+#include "kernel/kernel.h"
+
+/* ---- texts and failure
+ * ---------------------------------------------------------------------------------------------- */
+
+const char *fuse_tensor_text(const struct fuse *fuse, int tensor, char text[FUSE_TENSOR_TEXT_BYTES])
+{
+    const char *name = fuse->tensors[tensor].name;
+    if (name)
+        snprintf(text, FUSE_TENSOR_TEXT_BYTES, "tensor %d '%s'", tensor, name);
+    else
+        snprintf(text, FUSE_TENSOR_TEXT_BYTES, "tensor %d", tensor);
+    return text;
+}
+
+/* ": buffer 2 of 5, tensor 7 'a' to tensor 4 'b', is not back" of the one that was sent first. */
+static void describe_late(struct fuse *fuse, char *text, size_t text_bytes)
+{
+    char first[FUSE_TENSOR_TEXT_BYTES], last[FUSE_TENSOR_TEXT_BYTES];
+    int late = -1;
+    pthread_mutex_lock(&fuse->lock);
+    for (int i = fuse->sent - 1; i >= 0; i--)
+        if (fuse->buffers[fuse->words[i].buffer].state == FUSE_SENT)
+            late = (int)fuse->words[i].buffer;
+    pthread_mutex_unlock(&fuse->lock);
+    text[0] = '\0';
+    if (late >= 0)
+        snprintf(text, text_bytes, ": buffer %d of %d, %s to %s, is not back", late,
+                 fuse->buffer_count,
+                 fuse_tensor_text(fuse, fuse->windows[late].first_tensor, first),
+                 fuse_tensor_text(fuse, fuse->windows[late].last_tensor, last));
+}
+
+/* Both groups have one cause: a rank may hear of either first. */
+static void fail_with(struct fuse *fuse, enum shoal_status status, const char *text)
+{
+    comm_group_fail(fuse->place.data, status, text);
+    comm_group_fail(fuse->place.order, status, text);
+    base_bell_ring(&fuse->bell);
+}
+
+/* What broke one of the groups, or the parent, breaks all that is of the fuse. */
+static void spread_failure(struct fuse *fuse)
+{
+    struct comm_group *groups[] = {fuse->place.data, fuse->place.order, fuse->place.parent};
+    for (int i = 0; i < 3; i++)
+        if (comm_group_broken(groups[i])) {
+            enum shoal_status why = comm_group_health(groups[i]);
+            fail_with(fuse, why, base_error_text());
+            return;
+        }
+}
+
+enum shoal_status fuse_health(struct fuse *fuse)
+{
+    char late[3 * FUSE_TENSOR_TEXT_BYTES];
+    bool whole = comm_group_broken(fuse->place.data) && comm_group_broken(fuse->place.order);
+    if (!whole)
+        spread_failure(fuse);
+    enum shoal_status status = comm_group_health(fuse->place.data);
+    if (status == SHOAL_OK)
+        return SHOAL_OK;
+    describe_late(fuse, late, sizeof(late));
+    return base_error_context(status, "fuse '%s'%s", fuse->name, late);
+}
+
+enum shoal_status fuse_fail(struct fuse *fuse, enum shoal_status status, const char *format, ...)
+{
+    char text[BASE_ERROR_TEXT_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    fail_with(fuse, status, text);
+    return fuse_health(fuse);
+}
+
+/* ---- memory
+ * ---------------------------------------------------------------------------------------------- */
+
+/* Padding is summed too, so it must hold numbers: zeros. */
+static enum shoal_status take_arena(const struct fuse *fuse, unsigned char **out)
+{
+    void *arena = NULL;
+    if (!fuse->shared)
+        return base_alloc(fuse->arena_bytes, "a fuse's tensors", (void **)out);
+    TRY(comm_shared_alloc(fuse->place.parent->world, fuse->arena_bytes, &arena));
+    memset(arena, 0, fuse->arena_bytes);
+    *out = arena;
+    return SHOAL_OK;
+}
+
+void fuse_give_arena(struct fuse *fuse, unsigned char *arena)
+{
+    if (arena && fuse->shared)
+        comm_shared_free(fuse->place.parent->world, arena);
+    else
+        base_free(arena);
+}
+
+static enum shoal_status copy_names(struct fuse *fuse, const char *const *names)
+{
+    size_t bytes = 0;
+    for (int i = 0; names && i < fuse->tensor_count; i++)
+        bytes += strlen(names[i]) + 1;
+    TRY(base_alloc(bytes, "a fuse's names", (void **)&fuse->names));
+    char *at = fuse->names;
+    for (int i = 0; names && i < fuse->tensor_count; i++) {
+        fuse->tensors[i].name = at;
+        at = stpcpy(at, names[i]) + 1;
+    }
+    return SHOAL_OK;
+}
+
+static enum shoal_status take_tensors(struct fuse *fuse, const struct shoal_fuse_options *options)
+{
+    TRY(BASE_NEW_ARRAY(&fuse->tensors, fuse->tensor_count, "a fuse's tensors"));
+    TRY(BASE_NEW_ARRAY(&fuse->homes, fuse->tensor_count, "a fuse's homes"));
+    TRY(BASE_NEW_ARRAY(&fuse->order, fuse->tensor_count, "a fuse's order"));
+    if (!options->order)
+        TRY(BASE_NEW_ARRAY(&fuse->seen, fuse->tensor_count, "a fuse's order"));
+    for (int i = 0; i < fuse->tensor_count; i++) {
+        fuse->tensors[i].count = options->counts[i];
+        fuse->homes[i].bytes = options->counts[i] > UINT64_MAX / fuse->elem_bytes
+                                   ? UINT64_MAX
+                                   : options->counts[i] * fuse->elem_bytes;
+        int backward = fuse->tensor_count - 1 - i;
+        fuse->order[i] = (uint32_t)(options->order ? options->order[i] : backward);
+    }
+    return copy_names(fuse, options->tensor_names);
+}
+
+static enum shoal_status take_buffers(struct fuse *fuse)
+{
+    fuse->arena_bytes = fuse_layout_bytes(fuse->homes, fuse->tensor_count);
+    uint64_t count = fuse_layout_buffers(fuse->arena_bytes, fuse->buffer_bytes);
+    if (fuse->arena_bytes == UINT64_MAX || count > FUSE_BUFFERS_MAX)
+        return base_error(SHOAL_ERR_LIMIT,
+                          "fuse '%s' would have more than %d buffers of %" PRIu64
+                          " bytes: set buffer_bytes or SHOAL_FUSE_BYTES higher",
+                          fuse->name, FUSE_BUFFERS_MAX, fuse->buffer_bytes);
+    fuse->buffer_count = (int)count;
+    TRY(BASE_NEW_ARRAY(&fuse->windows, count, "a fuse's buffers"));
+    TRY(BASE_NEW_ARRAY(&fuse->buffers, count, "a fuse's buffers"));
+    TRY(BASE_NEW_ARRAY(&fuse->words, count, "a fuse's order"));
+    for (int b = 0; b < fuse->buffer_count; b++)
+        fuse->buffers[b].fuse = fuse;
+    fuse_layout(fuse->homes, fuse->tensor_count, fuse->order, fuse->windows, fuse->buffer_bytes);
+    TRY(take_arena(fuse, &fuse->arena));
+    return fuse->seen ? take_arena(fuse, &fuse->spare) : SHOAL_OK;
+}
+
+/* ---- life
+ * ---------------------------------------------------------------------------------------------- */
+
+static void set_up(struct fuse *fuse, const struct fuse_place *place,
+                   const struct shoal_fuse_options *options)
+{
+    uint64_t bytes = options->buffer_bytes > 0 ? options->buffer_bytes
+                                               : (uint64_t)base_option_int(OPTION_FUSE_BYTES);
+    fuse->place = *place;
+    fuse->dtype = options->dtype;
+    fuse->op = options->op;
+    fuse->elem_bytes = kernel_dtype_bytes(options->dtype);
+    fuse->tensor_count = options->tensor_count;
+    fuse->buffer_bytes = (bytes + FUSE_ALIGN_BYTES - 1) / FUSE_ALIGN_BYTES * FUSE_ALIGN_BYTES;
+    fuse->in_flight_max =
+        options->in_flight > 0 ? options->in_flight : (int)base_option_int(OPTION_FUSE_IN_FLIGHT);
+    fuse->shared = place->parent->local_size > 1;
+    fuse->meter.since_ns = base_now_ns();
+    snprintf(fuse->name, sizeof(fuse->name), "%s", options->name ? options->name : "gradients");
+    pthread_mutex_init(&fuse->lock, NULL);
+}
+
+enum shoal_status fuse_create(const struct fuse_place *place,
+                              const struct shoal_fuse_options *options, struct fuse **out)
+{
+    struct fuse *fuse = NULL;
+    enum shoal_status status = BASE_NEW(&fuse, "a fuse");
+    if (status != SHOAL_OK) {
+        comm_group_close(place->order);
+        comm_group_close(place->data);
+        return status;
+    }
+    set_up(fuse, place, options);
+    status = take_tensors(fuse, options);
+    if (status == SHOAL_OK)
+        status = take_buffers(fuse);
+    status = fuse_compare(fuse, options, status);
+    if (status != SHOAL_OK) {
+        fuse_free(fuse);
+        return status;
+    }
+    fuse_clear_buffers(fuse);
+    *out = fuse;
+    return SHOAL_OK;
+}
+
+/* Others may wait for what will not come; closing the groups alone would tell them less. */
+static void leave_step(struct fuse *fuse)
+{
+    char me[160];
+    const struct comm_group *data = fuse->place.data;
+    if (fuse_health(fuse) == SHOAL_OK && fuse->under_way)
+        fuse_fail(fuse, SHOAL_ERR_ABORTED, "%s freed fuse '%s' in step %" PRIu64 " before its end",
+                  comm_rank_text(data, data->rank, me, sizeof(me)), fuse->name, fuse->step);
+}
+
+/* Of closed groups, which live on for these. */
+static void give_back_requests(struct fuse *fuse)
+{
+    for (int b = 0; b < fuse->buffer_count && fuse->words; b++) {
+        if (fuse->words[b].request)
+            comm_request_test((struct comm_request **)&fuse->words[b].request);
+        if (fuse->buffers[b].request)
+            comm_request_test((struct comm_request **)&fuse->buffers[b].request);
+    }
+}
+
+void fuse_free(struct fuse *fuse)
+{
+    leave_step(fuse);
+    comm_group_close(fuse->place.order); /* first: its ends look at the other one */
+    comm_group_close(fuse->place.data);
+    give_back_requests(fuse);
+    pthread_mutex_destroy(&fuse->lock);
+    fuse_give_arena(fuse, fuse->arena);
+    fuse_give_arena(fuse, fuse->spare);
+    base_free(fuse->names);
+    base_free(fuse->order);
+    base_free(fuse->seen);
+    base_free(fuse->homes);
+    base_free(fuse->windows);
+    base_free(fuse->tensors);
+    base_free(fuse->buffers);
+    base_free(fuse->words);
+    base_free(fuse);
+}
+
+/* ---- questions
+ * ---------------------------------------------------------------------------------------------- */
+
+void *fuse_home(struct fuse *fuse, int tensor)
+{
+    return fuse_home_of(fuse, tensor);
+}
+
+int fuse_tensor_count(const struct fuse *fuse)
+{
+    return fuse->tensor_count;
+}
+
+int fuse_buffer_count(const struct fuse *fuse)
+{
+    return fuse->buffer_count;
+}
+
+struct comm_group *fuse_parent(const struct fuse *fuse)
+{
+    return fuse->place.parent;
+}
+
+struct comm_group *fuse_data_group(const struct fuse *fuse)
+{
+    return fuse->place.data;
+}
+
+void fuse_counters(struct fuse *fuse, struct shoal_fuse_counters *out)
+{
+    pthread_mutex_lock(&fuse->lock);
+    fuse_meter_turn(&fuse->meter, base_now_ns());
+    *out = fuse->counted;
+    out->struct_bytes = sizeof(*out);
+    out->flight_ns = (uint64_t)fuse->meter.flight_ns;
+    out->waited_ns = (uint64_t)fuse->meter.waited_ns;
+    out->exposed_ns = (uint64_t)fuse->meter.exposed_ns;
+    pthread_mutex_unlock(&fuse->lock);
+}
+
+void fuse_times(struct fuse *fuse, int buffer, struct shoal_fuse_times *out)
+{
+    pthread_mutex_lock(&fuse->lock);
+    *out = fuse->buffers[buffer].times;
+    pthread_mutex_unlock(&fuse->lock);
+}

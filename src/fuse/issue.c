@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * issue.c: which buffer goes next, and its way out and back.
+ *
+ * There is no thread for it. Whoever may have made a buffer able to go calls fuse_issue: a caller
+ * that has added a tensor, or the engine's thread at the end of a request. What can go is chosen
+ * under the lock and submitted without it, because a submission may run the end of another request
+ * on this very thread. So that submissions keep the order in which they were chosen, one thread at
+ * a time submits (`moving`), and goes on until nothing can go; one that comes meanwhile leaves at
+ * once, since the other looks again, under the lock, before it stops.
+ */
+#include "base/clock.h"
+#include "fuse/state.h"
+
+/* Submits one thing that was chosen. */
+struct move {
+    enum { MOVE_NOTHING, MOVE_SEND, MOVE_LISTEN } kind;
+    int place; /* in words */
+};
+
+static bool chooses(const struct fuse *fuse)
+{
+    return fuse->place.data->rank == 0;
+}
+
+/* The buffer at the last place is the one that is left, so it needs no word. */
+static bool has_word(const struct fuse *fuse, int place)
+{
+    return fuse->place.data->size > 1 && place < fuse->buffer_count - 1;
+}
+
+static bool may_send(const struct fuse *fuse)
+{
+    return fuse->meter.in_flight < fuse->in_flight_max;
+}
+
+static void name_buffer(struct fuse *fuse, int buffer)
+{
+    fuse->words[fuse->named++].buffer = (uint32_t)buffer;
+    fuse->buffers[buffer].named = true;
+}
+
+/* Of those that are ready, the one that is needed first; -1: none is. */
+static int most_urgent(const struct fuse *fuse)
+{
+    int best = -1;
+    for (int b = 0; b < fuse->buffer_count; b++)
+        if (fuse->buffers[b].state == FUSE_READY &&
+            (best < 0 || fuse->windows[b].priority < fuse->windows[best].priority))
+            best = b;
+    return best;
+}
+
+static void name_what_is_left(struct fuse *fuse)
+{
+    for (int b = 0; b < fuse->buffer_count; b++)
+        if (!fuse->buffers[b].named) {
+            name_buffer(fuse, b);
+            return;
+        }
+}
+
+static bool overtakes(const struct fuse *fuse, const struct fuse_buffer *buffer)
+{
+    for (int b = 0; b < fuse->buffer_count; b++)
+        if (fuse->buffers[b].state == FUSE_READY && fuse->buffers[b].ready_as < buffer->ready_as)
+            return true;
+    return false;
+}
+
+static void note_sending(struct fuse *fuse, int place)
+{
+    struct fuse_buffer *buffer = &fuse->buffers[fuse->words[place].buffer];
+    int64_t now_ns = base_now_ns();
+    buffer->state = FUSE_SENT;
+    fuse->ready_now--;
+    buffer->times.sent_as = place;
+    buffer->times.sent_ns = now_ns;
+    fuse->counted.buffers++;
+    fuse->counted.bytes += fuse->windows[buffer - fuse->buffers].bytes;
+    fuse->counted.overtakings += overtakes(fuse, buffer);
+    fuse_meter_turn(&fuse->meter, now_ns);
+    fuse->meter.in_flight++;
+}
+
+/* What can go now, marked as gone. */
+static struct move next_move(struct fuse *fuse)
+{
+    if (!fuse->under_way || comm_group_broken(fuse->place.data))
+        return (struct move){MOVE_NOTHING, 0};
+    bool listens = !chooses(fuse);
+    if (!listens && fuse->named == fuse->sent && may_send(fuse) && most_urgent(fuse) >= 0)
+        name_buffer(fuse, most_urgent(fuse));
+    if (listens && fuse->named == fuse->buffer_count - 1)
+        name_what_is_left(fuse);
+    if (fuse->sent < fuse->named && may_send(fuse) &&
+        fuse->buffers[fuse->words[fuse->sent].buffer].state == FUSE_READY) {
+        note_sending(fuse, fuse->sent);
+        return (struct move){MOVE_SEND, fuse->sent++};
+    }
+    if (listens && !fuse->listening && has_word(fuse, fuse->named)) {
+        fuse->listening = true;
+        return (struct move){MOVE_LISTEN, fuse->named};
+    }
+    return (struct move){MOVE_NOTHING, 0};
+}
+
+/* ---- words
+ * ---------------------------------------------------------------------------------------------- */
+
+/* From rank 0 to the others. */
+static enum shoal_status submit_word(struct fuse *fuse, int place)
+{
+    struct fuse_word *word = &fuse->words[place];
+    struct comm_call call = {.kind = COLL_BROADCAST,
+                             .dtype = SHOAL_U32,
+                             .in = &word->buffer,
+                             .out = &word->buffer,
+                             .count = 1,
+                             .in_place = true};
+    return fuse->place.submit(fuse->place.order, &call, &word->request);
+}
+
+/* False: no buffer that can be next. */
+static bool take_word(struct fuse *fuse)
+{
+    uint32_t buffer = fuse->words[fuse->named].buffer;
+    fuse->listening = false;
+    if (buffer >= (uint32_t)fuse->buffer_count || fuse->buffers[buffer].named)
+        return false;
+    name_buffer(fuse, (int)buffer);
+    return true;
+}
+
+static void on_word(void *user, enum shoal_status status)
+{
+    struct fuse *fuse = user;
+    if (status != SHOAL_OK) {
+        fuse_health(fuse); /* breaks the rest, with the cause of the order's group */
+        return;
+    }
+    pthread_mutex_lock(&fuse->lock);
+    bool good = take_word(fuse);
+    pthread_mutex_unlock(&fuse->lock);
+    if (!good)
+        fuse_fail(fuse, SHOAL_ERR_INTERNAL, "rank 0 named a buffer of fuse '%s' that can't be next",
+                  fuse->name);
+    fuse_issue(fuse);
+}
+
+static enum shoal_status listen_for_word(struct fuse *fuse, int place)
+{
+    TRY(submit_word(fuse, place));
+    return comm_request_on_done((struct comm_request *)fuse->words[place].request, on_word, fuse);
+}
+
+/* ---- buffers
+ * ---------------------------------------------------------------------------------------------- */
+
+static void on_reduced(void *user, enum shoal_status status)
+{
+    struct fuse_buffer *buffer = user;
+    struct fuse *fuse = buffer->fuse;
+    int64_t now_ns = base_now_ns();
+    pthread_mutex_lock(&fuse->lock);
+    fuse_meter_turn(&fuse->meter, now_ns);
+    fuse->meter.in_flight--;
+    if (status == SHOAL_OK) {
+        buffer->state = FUSE_REDUCED;
+        buffer->times.reduced_ns = now_ns;
+        atomic_store_explicit(&buffer->is_reduced, true, memory_order_release);
+        atomic_fetch_add_explicit(&fuse->reduced_count, 1, memory_order_release);
+    }
+    pthread_mutex_unlock(&fuse->lock);
+    base_bell_ring(&fuse->bell);
+    fuse_issue(fuse);
+}
+
+static enum shoal_status send_buffer(struct fuse *fuse, int place)
+{
+    uint32_t b = fuse->words[place].buffer;
+    struct fuse_buffer *buffer = &fuse->buffers[b];
+    unsigned char *memory = fuse->arena + fuse->windows[b].offset;
+    struct comm_call call = {.kind = COLL_ALLREDUCE,
+                             .dtype = fuse->dtype,
+                             .op = fuse->op,
+                             .in = memory,
+                             .out = memory,
+                             .count = fuse->windows[b].bytes / fuse->elem_bytes,
+                             .in_place = true};
+    if (chooses(fuse) && has_word(fuse, place))
+        TRY(submit_word(fuse, place));
+    TRY(fuse->place.submit(fuse->place.data, &call, &buffer->request));
+    return comm_request_on_done((struct comm_request *)buffer->request, on_reduced, buffer);
+}
+
+void fuse_issue(struct fuse *fuse)
+{
+    pthread_mutex_lock(&fuse->lock);
+    bool alone = !fuse->moving;
+    struct move move = {MOVE_NOTHING, 0};
+    if (alone)
+        move = next_move(fuse);
+    while (move.kind != MOVE_NOTHING) {
+        fuse->moving = true;
+        pthread_mutex_unlock(&fuse->lock);
+        enum shoal_status status = move.kind == MOVE_SEND ? send_buffer(fuse, move.place)
+                                                          : listen_for_word(fuse, move.place);
+        if (status != SHOAL_OK)
+            fuse_fail(fuse, status, "%s", base_error_text());
+        pthread_mutex_lock(&fuse->lock);
+        move = next_move(fuse);
+    }
+    if (alone)
+        fuse->moving = false;
+    pthread_mutex_unlock(&fuse->lock);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meter.h: for how long buffers were on their way, callers waited, and both at once.
+ *
+ * Turned at each change, before it is made, under the fuse's lock.
+ */
+#ifndef SHOAL_FUSE_METER_H
+#define SHOAL_FUSE_METER_H
+
+#include <stdint.h>
+
+struct fuse_meter {
+    int64_t since_ns; /* of the last turn */
+    int in_flight, waiting;
+    int64_t flight_ns, waited_ns, exposed_ns;
+};
+
+void fuse_meter_turn(struct fuse_meter *meter, int64_t now_ns);
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * state.h: what the files of the room share.
+ *
+ * A step begins with the first tensor that is added (or a flush, or finish) and ends in
+ * fuse_finish. In a step a tensor is: missing -> claimed (its gradient is being copied) -> added; a
+ * buffer: filling -> ready (all its tensors are added) -> sent -> reduced.
+ *
+ * Invariants
+ *  1. All below `lock` is touched under it. It is held for a few instructions: never while a call
+ *     is submitted, so it may be taken by callbacks, which run while the engine does.
+ *  2. Buffers are submitted in the order of `words`, which is the same on every rank, by one thread
+ *     at a time: the one that has set `moving`.
+ *  3. words[0 … named) are known here, words[0 … sent) are submitted. Rank 0 knows the next word
+ *     when it chooses it; the others when its broadcast ends.
+ *  4. A callback touches the fuse only before its request counts as done for its group, so closing
+ *     the groups waits for them.
+ */
+#ifndef SHOAL_FUSE_STATE_H
+#define SHOAL_FUSE_STATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/wait.h"
+#include "fuse/fuse.h"
+#include "fuse/layout.h"
+#include "fuse/meter.h"
+
+struct fuse_tensor {
+    uint64_t count;
+    const char *name; /* NULL: none */
+    bool claimed;     /* in this step, as the next one */
+    void *out;        /* where the result is still to be copied; NULL: nowhere */
+};
+
+enum fuse_state { FUSE_FILLING, FUSE_READY, FUSE_SENT, FUSE_REDUCED };
+
+struct fuse_buffer {
+    struct fuse *fuse;
+    enum fuse_state state;
+    atomic_bool is_reduced; /* state, for those who wait without the lock */
+    bool named;             /* it stands in words */
+    int missing;            /* tensors that are not added yet */
+    uint64_t ready_as;      /* the how-manieth it was ready */
+    shoal_request_t request;
+    struct shoal_fuse_times times;
+};
+
+/* Which buffer is sent at this place of the order. */
+struct fuse_word {
+    uint32_t buffer;
+    shoal_request_t request; /* of its broadcast */
+};
+
+struct fuse {
+    struct fuse_place place;
+    char name[48];
+    char *names; /* of the tensors, one behind the other */
+    enum shoal_dtype dtype;
+    enum shoal_op op;
+    size_t elem_bytes;
+    int tensor_count, buffer_count, in_flight_max;
+    uint64_t buffer_bytes, arena_bytes;
+    bool shared;                 /* arenas lie in the region */
+    unsigned char *arena;        /* [arena_bytes] */
+    unsigned char *spare;        /* likewise, for the order that is learnt; NULL afterwards */
+    uint32_t *order;             /* [tensor_count] as tensors lie in the arena */
+    struct fuse_home *homes;     /* [tensor_count] */
+    struct fuse_window *windows; /* [buffer_count] */
+    atomic_int added_count;      /* tensors in this step */
+    atomic_int reduced_count;    /* buffers in this step */
+    struct base_bell bell;       /* for who waits in a step */
+
+    pthread_mutex_t lock;
+    struct fuse_tensor *tensors; /* [tensor_count] */
+    struct fuse_buffer *buffers; /* [buffer_count] */
+    struct fuse_word *words;     /* [buffer_count] */
+    bool under_way;              /* a step is */
+    uint64_t step;               /* its number, from 1; or the last one's */
+    uint32_t *seen;              /* [tensor_count] order in which tensors were claimed; NULL:
+                                  * nothing is to be learnt any more */
+    int claimed_count;
+    uint64_t ready_count; /* buffers that were ready so far, in all steps */
+    int named, sent;      /* of words */
+    int ready_now;        /* buffers that are ready and not sent */
+    bool listening;       /* the next word is on its way here */
+    bool moving;          /* a thread submits */
+    struct fuse_meter meter;
+    struct shoal_fuse_counters counted; /* but for the times */
+};
+
+static inline void *fuse_home_of(const struct fuse *fuse, int tensor)
+{
+    return fuse->arena + fuse->homes[tensor].offset;
+}
+
+/* fuse.c */
+/* "tensor 3 'fc.weight'"; returns text. */
+#define FUSE_TENSOR_TEXT_BYTES 96
+const char *fuse_tensor_text(const struct fuse *fuse, int tensor,
+                             char text[FUSE_TENSOR_TEXT_BYTES]);
+/* Breaks the fuse on every rank, and wakes who waits here. Returns as fuse_health. */
+enum shoal_status fuse_fail(struct fuse *fuse, enum shoal_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* SHOAL_OK, or why the fuse is broken; also if its parent is. */
+enum shoal_status fuse_health(struct fuse *fuse);
+/* NULL is allowed. */
+void fuse_give_arena(struct fuse *fuse, unsigned char *arena);
+
+/* step.c: nothing has happened to them in this step. Lock held, or nobody has the fuse yet. */
+void fuse_clear_buffers(struct fuse *fuse);
+
+/* issue.c: submits what can go now. Any thread, lock not held. */
+void fuse_issue(struct fuse *fuse);
+
+/* agree.c */
+/* Whether all ranks make the same fuse; mine: how it went on this rank so far. Only place, name,
+ * buffer_bytes and in_flight_max need be there. */
+enum shoal_status fuse_compare(const struct fuse *fuse, const struct shoal_fuse_options *options,
+                               enum shoal_status mine);
+/* At the end of the first step: takes over rank 0's order, and moves the tensors. */
+enum shoal_status fuse_agree_order(struct fuse *fuse);
+
+#endif
