@@ -106,6 +106,7 @@ static void take_thresholds(struct local_group *local)
     local->symmetric_bytes = row->symmetric_bytes;
     local->stream_bytes = row->stream_bytes;
     local->direct_bytes = row->direct_bytes;
+    local->may_swap = group->size == 2 && base_shared_can_populate();
     base_tuning_row_text(row, text);
     if (group->rank == 0)
         base_log(BASE_LOG_INFO, "group '%s', thresholds (%s): %s", group->name, row_source(group),

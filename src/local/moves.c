@@ -50,6 +50,18 @@ static bool streaming_pays(const struct local_op *op)
     return op->bytes * (has_parts ? (size_t)op->local->group->size : 1) >= op->local->stream_bytes;
 }
 
+/* Two ranks that both put and take the same can change their stages now and then: who has read a
+ * line writes it next, and so needs no leave of the other core for that. They then have twice the
+ * stages, which must stay in the second-level cache. */
+#define SWAP_BYTES_MAX ((size_t)256 << 10)
+
+static bool swapping_pays(const struct local_op *op)
+{
+    enum coll_kind kind = op->call.kind;
+    return op->local->may_swap && (kind == COLL_ALLGATHER || kind == COLL_ALLTOALL) &&
+           op->bytes <= SWAP_BYTES_MAX;
+}
+
 /* Of a stage's blocks sums and rooted copies use only so much, smaller pieces: what one rank has
  * put another reads while it is still near, and the root is not a whole large block ahead. Where
  * all put and take at once nothing is gained by that. */
@@ -72,7 +84,7 @@ void local_op_lay_out(struct local_op *op)
     uint64_t n = op->call.kind == COLL_BARRIER ? 0 : largest_part(op);
     size_t bytes = n * op->elem_bytes;
     op->bytes = bytes;
-    op->reduces = op->streams = op->in_peer = false;
+    op->reduces = op->streams = op->in_peer = op->swaps = false;
     if (fits_stamp(op)) { /* no division on the shortest way */
         op->mode = LOCAL_INLINE;
         op->block_elems = LOCAL_INLINE_BYTES;
@@ -80,6 +92,7 @@ void local_op_lay_out(struct local_op *op)
         return;
     }
     op->streams = streaming_pays(op);
+    op->swaps = swapping_pays(op);
     if (put_per_rank(op)) {
         op->mode = LOCAL_SLICED;
         op->block_elems = local->slice_bytes / op->elem_bytes;
@@ -139,15 +152,28 @@ static enum shoal_status take_memory(const struct local_group *local, const unsi
     return SHOAL_OK;
 }
 
+static enum shoal_status take_stage_memory(const struct local_op *op, uint64_t block)
+{
+    struct local_group *local = op->local;
+    int rank = local->group->rank;
+    unsigned char *stage = local_stage(op, rank, block);
+    size_t bytes = staged_bytes(op), *lent = &local->lent_taken[block % LOCAL_STAGES];
+    if (local_holder(op, rank, block) == rank)
+        return take_memory(local, stage, bytes, &local->stage_taken[block % LOCAL_STAGES]);
+    if (bytes <= *lent)
+        return SHOAL_OK;
+    TRY(base_shared_populate(stage + *lent, bytes - *lent));
+    *lent = bytes;
+    return SHOAL_OK;
+}
+
 bool local_take_stage(struct local_op *op, uint64_t b)
 {
     struct local_group *local = op->local;
     struct comm_group *group = local->group;
     uint64_t block = op->first_block + b;
     char who[160];
-    enum shoal_status status =
-        take_memory(local, local_stage(local, group->rank, block), staged_bytes(op),
-                    &local->stage_taken[block % LOCAL_STAGES]);
+    enum shoal_status status = take_stage_memory(op, block);
     if (status == SHOAL_OK)
         status = take_memory(local, local_result(local, group->rank, block), result_bytes(op),
                              &local->result_taken[block % LOCAL_STAGES]);
@@ -175,7 +201,7 @@ static void put_slices(struct local_op *op, uint64_t b)
 {
     const struct local_group *local = op->local;
     const unsigned char *in = op->call.in;
-    unsigned char *stage = local_stage(local, local->group->rank, op->first_block + b);
+    unsigned char *stage = local_stage(op, local->group->rank, op->first_block + b);
     struct local_run run = local_run_of(op, b, op->call.count);
     for (int i = 0; i < local->group->size; i++) {
         if (i == local->group->rank && !op->call.has_factor)
@@ -187,18 +213,26 @@ static void put_slices(struct local_op *op, uint64_t b)
     }
 }
 
+/* Where a rank's part lies in another's stage or stamp. Of two that change stages each has only the
+ * other's, and both in the same place. */
+static size_t part_place(const struct local_op *op, int rank)
+{
+    size_t stride = op->mode == LOCAL_INLINE ? op->bytes : op->local->slice_bytes;
+    return op->swaps ? 0 : (size_t)rank * stride;
+}
+
 /* Part j of the input goes to the j-th part of the stage. */
 static void put_parts(struct local_op *op, uint64_t b)
 {
     const struct local_group *local = op->local;
     const unsigned char *in = op->call.in;
-    unsigned char *stage = local_stage(local, local->group->rank, op->first_block + b);
+    unsigned char *stage = local_stage(op, local->group->rank, op->first_block + b);
     for (int i = 0; i < local->group->size; i++) {
         if (i == local->group->rank && !op->call.has_factor)
             continue;
         struct local_run run = local_run_of(op, b, local_part_count(op, i));
         if (run.count > 0)
-            stage_elems(op, stage + (size_t)i * local->slice_bytes,
+            stage_elems(op, stage + part_place(op, i),
                         in + (local_part_offset(op, i) + run.offset) * op->elem_bytes, run.count);
     }
 }
@@ -219,7 +253,7 @@ static void put_own(struct local_op *op, uint64_t b)
     uint64_t block = op->first_block + b;
     struct local_run run = local_run_of(op, b, own_count(op));
     unsigned char *to = op->mode == LOCAL_INLINE ? local->own->stamps[block % LOCAL_STAMPS].payload
-                                                 : local_stage(local, local->group->rank, block);
+                                                 : local_stage(op, local->group->rank, block);
     if (run.count > 0)
         stage_elems(op, to, in + run.offset * op->elem_bytes, run.count);
 }
@@ -273,7 +307,7 @@ static void sum_all(const struct local_op *op, struct kernel_reduce *how, uint64
         else if (op->mode == LOCAL_INLINE)
             inputs[i] = local->slots[i]->stamps[block % LOCAL_STAMPS].payload + at;
         else
-            inputs[i] = local_stage(local, i, block) + at;
+            inputs[i] = local_stage(op, i, block) + at;
     }
     how->dtype = op->call.dtype;
     how->op = op->call.op;
@@ -290,7 +324,7 @@ static unsigned char *summed(const struct local_op *op, int rank, uint64_t b,
 {
     const struct local_group *local = op->local;
     if (op->in_peer)
-        return local_stage(local, 1 - rank, op->first_block + b) + slice.offset * op->elem_bytes;
+        return local_stage(op, 1 - rank, op->first_block + b) + slice.offset * op->elem_bytes;
     return local_result(local, rank, op->first_block + b);
 }
 
@@ -329,6 +363,22 @@ bool local_takes_from(const struct local_op *op, int rank)
     }
 }
 
+/* Copies what a peer has staged. If this rank is the next to write there, it takes the lines over
+ * with what is in them, so much at a time as the first-level cache holds. */
+#define OWN_BYTES ((size_t)16 << 10)
+
+static void copy_staged(const struct local_op *op, unsigned char *to, const unsigned char *from,
+                        size_t bytes)
+{
+    size_t piece = op->swaps || op->in_peer ? OWN_BYTES : bytes;
+    for (size_t at = 0; at < bytes; at += piece) {
+        size_t n = local_min(piece, bytes - at);
+        if (piece == OWN_BYTES)
+            kernel_own(from + at, n);
+        kernel_copy(to + at, from + at, n, op->streams);
+    }
+}
+
 static void take_slices(struct local_op *op, uint64_t b)
 {
     const struct local_group *local = op->local;
@@ -337,11 +387,9 @@ static void take_slices(struct local_op *op, uint64_t b)
         struct local_run slice = local_slice_of(op, run.count, i);
         if (i == local->group->rank || slice.count == 0)
             continue;
-        unsigned char *sum = summed(op, i, b, slice);
-        if (op->in_peer)
-            kernel_own(sum, slice.count * op->elem_bytes);
-        kernel_copy((unsigned char *)op->call.out + (run.offset + slice.offset) * op->elem_bytes,
-                    sum, slice.count * op->elem_bytes, op->streams);
+        copy_staged(op,
+                    (unsigned char *)op->call.out + (run.offset + slice.offset) * op->elem_bytes,
+                    summed(op, i, b, slice), slice.count * op->elem_bytes);
     }
 }
 
@@ -355,12 +403,6 @@ static void take_sum(struct local_op *op, uint64_t b)
                 (unsigned char *)op->call.out + place, run.count);
 }
 
-/* From one rank's part to the next one's in a stage or stamp. */
-static size_t part_stride(const struct local_op *op)
-{
-    return op->mode == LOCAL_INLINE ? op->bytes : op->local->slice_bytes;
-}
-
 /* This rank's part of the sum. */
 static void take_part_sum(struct local_op *op, uint64_t b)
 {
@@ -372,7 +414,7 @@ static void take_part_sum(struct local_op *op, uint64_t b)
     const unsigned char *own_in = (const unsigned char *)op->call.in +
                                   (local_part_offset(op, rank) + run.offset) * op->elem_bytes;
     struct kernel_reduce how = {.stream = op->streams};
-    sum_all(op, &how, op->first_block + b, (size_t)rank * part_stride(op), own_in,
+    sum_all(op, &how, op->first_block + b, part_place(op, rank), own_in,
             (unsigned char *)op->call.out + run.offset * op->elem_bytes, run.count);
 }
 
@@ -380,7 +422,7 @@ static const unsigned char *contribution(const struct local_op *op, int rank, ui
 {
     if (op->mode == LOCAL_INLINE)
         return op->local->slots[rank]->stamps[block % LOCAL_STAMPS].payload;
-    return local_stage(op->local, rank, block);
+    return local_stage(op, rank, block);
 }
 
 /* Everybody's contribution to its part of out; the own one from in. */
@@ -391,12 +433,14 @@ static void take_contributions(struct local_op *op, uint64_t b)
         struct local_run run = local_run_of(op, b, local_part_count(op, i));
         unsigned char *to = (unsigned char *)op->call.out +
                             (local_part_offset(op, i) + run.offset) * op->elem_bytes;
-        const unsigned char *from =
-            (const unsigned char *)op->call.in + run.offset * op->elem_bytes;
+        const unsigned char *in = (const unsigned char *)op->call.in + run.offset * op->elem_bytes;
+        if (run.count == 0)
+            continue;
         if (i != local->group->rank)
-            from = contribution(op, i, op->first_block + b);
-        if (run.count > 0 && to != from)
-            kernel_copy(to, from, run.count * op->elem_bytes, op->streams);
+            copy_staged(op, to, contribution(op, i, op->first_block + b),
+                        run.count * op->elem_bytes);
+        else if (to != in)
+            kernel_copy(to, in, run.count * op->elem_bytes, op->streams);
     }
 }
 
@@ -415,12 +459,15 @@ static void take_part(struct local_op *op, uint64_t b, int from, unsigned char *
     const struct local_group *local = op->local;
     int rank = local->group->rank;
     struct local_run run = local_run_of(op, b, local_part_count(op, rank));
-    const unsigned char *in =
-        from == rank ? (const unsigned char *)op->call.in +
-                           (local_part_offset(op, rank) + run.offset) * op->elem_bytes
-                     : contribution(op, from, op->first_block + b) + (size_t)rank * part_stride(op);
+    const unsigned char *in = (const unsigned char *)op->call.in +
+                              (local_part_offset(op, rank) + run.offset) * op->elem_bytes;
     out += run.offset * op->elem_bytes;
-    if (run.count > 0 && out != in)
+    if (run.count == 0)
+        return;
+    if (from != rank)
+        copy_staged(op, out, contribution(op, from, op->first_block + b) + part_place(op, rank),
+                    run.count * op->elem_bytes);
+    else if (out != in)
         kernel_copy(out, in, run.count * op->elem_bytes, op->streams);
 }
 

@@ -13,7 +13,8 @@
  * all as "block + 1". Only sums of slices have the middle one.
  *
  * Invariants
- *  1. Only its owner writes a slot, but for `failure`, which the first peer to fail writes.
+ *  1. Only its owner writes a slot, but for `failure`, which the first peer to fail writes, and for
+ *     the stages of two ranks, of which one may write the other's (local_op: in_peer, swaps).
  *  2. A number is published after the data it stands for was written (release), and looked at
  * before that data is read (acquire).
  *  3. put(b) waits until all peers took b - STAGES, or b - STAMPS where all of it lies in the
@@ -85,7 +86,9 @@ struct local_group {
     bool attached;             /* all slots are found */
     size_t own_offset;
     size_t stage_taken[LOCAL_STAGES]; /* so much of each of the own blocks has its memory */
+    size_t lent_taken[LOCAL_STAGES];  /* and of the peer's, where this rank writes those */
     size_t result_taken[LOCAL_STAGES];
+    bool may_swap;          /* two ranks, and this one can take memory for the peer's stage */
     size_t block_bytes;     /* of a stage block */
     size_t slice_bytes;     /* of a result, and of a block's part per rank: block_bytes / size */
     size_t symmetric_bytes; /* up to here every rank sums everything itself */
@@ -122,6 +125,7 @@ struct local_op {
     bool reduces;   /* has the middle move */
     bool streams;   /* its output goes around the cache */
     bool in_peer;   /* two ranks: each sums its slice in the other's stage */
+    bool swaps;     /* two ranks: they change stages after every LOCAL_STAGES blocks */
     bool offerable; /* stamps of the first block hold answers */
     bool offers;    /* this rank's buffers can be used where they lie */
     enum local_way way;
@@ -154,9 +158,17 @@ void local_take(struct local_op *op, uint64_t b);
 /* Whether this rank's take needs that rank's data. */
 bool local_takes_from(const struct local_op *op, int rank);
 
-static inline unsigned char *local_stage(const struct local_group *local, int rank, uint64_t block)
+/* The rank in whose slot that rank stages a block. */
+static inline int local_holder(const struct local_op *op, int rank, uint64_t block)
 {
-    return local->slots[rank]->stage + (block % LOCAL_STAGES) * local->block_bytes;
+    return op->swaps && block / LOCAL_STAGES % 2 == 1 ? 1 - rank : rank;
+}
+
+static inline unsigned char *local_stage(const struct local_op *op, int rank, uint64_t block)
+{
+    const struct local_group *local = op->local;
+    return local->slots[local_holder(op, rank, block)]->stage +
+           (block % LOCAL_STAGES) * local->block_bytes;
 }
 
 static inline unsigned char *local_result(const struct local_group *local, int rank, uint64_t block)
