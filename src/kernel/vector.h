@@ -72,14 +72,18 @@ INLINE vf32 quiet_f16(vf32 value)
     return value;
 }
 
-/* To bf16 as half_to_bf16 does it, left in the upper half of each 32 bits. Not for a NaN whose
- * lower half could carry into the upper one: f32 numbers from elsewhere are made quiet first. Of
- * what was computed from bf16 numbers there is nothing to do, which saves a third of a sum's
- * instructions: such a NaN is one of theirs, quiet by then, or the machine's own. */
+/* To bf16 as half_to_bf16 does it, left in the upper half of each 32 bits: adds 0x7fff, and one
+ * more if the kept part is odd. Written as a difference, that is one instruction less with AVX-512,
+ * whose ternary logic makes the term at once.
+ *
+ * Not for a NaN whose lower half could carry into the upper one: f32 numbers from elsewhere are
+ * made quiet first. Of what was computed from bf16 numbers there is nothing to do, which saves a
+ * third of a sum's instructions: such a NaN is one of theirs, quiet by then, or the machine's own.
+ */
 INLINE vu32 round_bf16(vf32 value)
 {
     vu32 bits = (vu32)value;
-    return bits + 0x7fffu + (bits >> 16 & 1u);
+    return bits - ((bits >> 16 & 1u) ^ 0xffff8001u);
 }
 
 INLINE vhalf narrow_bf16(vf32 value)
