@@ -9,6 +9,7 @@
 
 #include "base/options.h"
 #include "base/status.h"
+#include "kernel/kernel.h"
 
 #define NAMES_MAX     96
 #define NAME_BYTES    64
@@ -198,4 +199,46 @@ enum shoal_status argument_seconds(const char *name, const char *text, int64_t *
         return base_error(SHOAL_ERR_ARGUMENT, "%s %s: it takes seconds, 0 or more", name, text);
     *ms = (int64_t)(seconds * 1000.0 + 0.5);
     return SHOAL_OK;
+}
+
+/* An error that names the nearest of some names, or all of them. */
+static enum shoal_status no_such(const char *what, const char *word, const char *const *names,
+                                 size_t count)
+{
+    const char *nearest = base_nearest(word, names, count);
+    char list[256] = "";
+    for (size_t i = 0, used = 0; i < count && used < sizeof(list); i++)
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", names[i]);
+    if (nearest)
+        return base_error(SHOAL_ERR_ARGUMENT, "there is no %s '%s'; did you mean '%s'?", what, word,
+                          nearest);
+    return base_error(SHOAL_ERR_ARGUMENT, "there is no %s '%s': there are %s", what, word, list);
+}
+
+enum shoal_status argument_operation(const char *word, enum coll_kind *out)
+{
+    const char *names[COLL_BARRIER + 1];
+    for (int kind = 0; kind <= COLL_BARRIER; kind++) {
+        names[kind] = comm_kind_name((enum coll_kind)kind);
+        if (strcmp(word, names[kind]) == 0) {
+            *out = (enum coll_kind)kind;
+            return SHOAL_OK;
+        }
+    }
+    return no_such("operation", word, names, COLL_BARRIER + 1);
+}
+
+enum shoal_status argument_dtype(const char *word, enum shoal_dtype *out)
+{
+    const char *names[SHOAL_DTYPE_COUNT];
+    for (int dtype = 0; dtype < SHOAL_DTYPE_COUNT; dtype++)
+        names[dtype] = kernel_dtype_name((enum shoal_dtype)dtype);
+    return kernel_dtype_parse(word, out) ? SHOAL_OK
+                                         : no_such("dtype", word, names, SHOAL_DTYPE_COUNT);
+}
+
+enum shoal_status argument_bytes(const char *name, const char *text, uint64_t *out)
+{
+    enum shoal_status status = base_parse_bytes(text, out);
+    return status == SHOAL_OK ? SHOAL_OK : base_error_context(status, "%s", name);
 }

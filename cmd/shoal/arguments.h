@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "coll/coll.h"
 #include "shoal.h"
 
 struct argument {
@@ -49,5 +50,11 @@ enum shoal_status argument_list_number(const char *name, const char **list, long
                                        long maximum, long *out);
 /* Seconds, fractions allowed, 0 to a year, as ms. */
 enum shoal_status argument_seconds(const char *name, const char *text, int64_t *ms);
+/* "allreduce" to "barrier". */
+enum shoal_status argument_operation(const char *word, enum coll_kind *out);
+/* "f32", … */
+enum shoal_status argument_dtype(const char *word, enum shoal_dtype *out);
+/* 4096, 64K, 4M, 1G. */
+enum shoal_status argument_bytes(const char *name, const char *text, uint64_t *out);
 
 #endif

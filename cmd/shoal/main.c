@@ -13,6 +13,7 @@ int cmd_run(int argc, char **argv);
 int cmd_run_agent(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
+int cmd_sim(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_tune(int argc, char **argv);
 int cmd_start_rank(int argc, char **argv);
@@ -28,6 +29,7 @@ static const struct {
     {"run", cmd_run, "start a program as many ranks, here and on other hosts"},
     {"bench", cmd_bench, "measure an operation between ranks"},
     {"plan", cmd_plan, "show the schedule of an operation: steps, bytes and predicted time"},
+    {"sim", cmd_sim, "simulate an operation on up to 4096 hosts"},
     {"tune", cmd_tune, "measure this machine's best thresholds, for later runs"},
     {"info", cmd_info, "show version, machine, libraries and options"},
     {"vhosts", cmd_vhosts, "make virtual hosts on this machine (root)"},

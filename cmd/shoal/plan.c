@@ -8,9 +8,7 @@
 
 #include "arguments.h"
 #include "base/memory.h"
-#include "base/options.h"
 #include "base/status.h"
-#include "kernel/kernel.h"
 
 #define EXIT_USAGE 2
 
@@ -80,87 +78,6 @@ static void usage(FILE *out)
             "\nFor example: shoal plan allreduce --ranks 8 --hosts 2 --bytes 64M --svg a.svg\n");
 }
 
-/* ---- values -------------------------------------------------------------------------------- */
-
-struct unit {
-    const char *name;
-    double factor;
-};
-
-/* A number above 0 with one of the units. */
-static enum shoal_status parse_scaled(const char *option, const char *text,
-                                      const struct unit *units, double *out)
-{
-    char *end = NULL;
-    double number = strtod(text, &end);
-    for (const struct unit *unit = units; end != text && unit->name; unit++)
-        if (strcmp(end, unit->name) == 0 && number > 0 && number < 1e15) {
-            *out = number * unit->factor;
-            return SHOAL_OK;
-        }
-    char names[64] = "";
-    for (size_t i = 0, used = 0; units[i].name && used < sizeof(names); i++)
-        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "",
-                                 units[i].name);
-    return base_error(SHOAL_ERR_ARGUMENT, "--%s %s: it takes a number above 0 with %s", option,
-                      text, names);
-}
-
-static enum shoal_status parse_rate(const char *text, double *out)
-{
-    static const struct unit units[] = {
-        {"kbit", 1e3 / 8e9}, {"mbit", 1e6 / 8e9}, {"gbit", 1e9 / 8e9}, {"tbit", 1e12 / 8e9}, {0}};
-    return parse_scaled("rate", text, units, out);
-}
-
-static enum shoal_status parse_latency(const char *text, double *out)
-{
-    static const struct unit units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {0}};
-    return parse_scaled("latency", text, units, out);
-}
-
-/* An error that names the nearest of some names. */
-static enum shoal_status unknown(const char *what, const char *word, const char *const *names,
-                                 size_t count)
-{
-    const char *nearest = base_nearest(word, names, count);
-    char list[256] = "";
-    for (size_t i = 0, used = 0; i < count && used < sizeof(list); i++)
-        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", names[i]);
-    if (nearest)
-        return base_error(SHOAL_ERR_ARGUMENT, "there is no %s '%s'; did you mean '%s'?", what, word,
-                          nearest);
-    return base_error(SHOAL_ERR_ARGUMENT, "there is no %s '%s': there are %s", what, word, list);
-}
-
-static enum shoal_status parse_operation(const char *word, enum coll_kind *out)
-{
-    const char *names[COLL_BARRIER + 1];
-    for (int kind = 0; kind <= COLL_BARRIER; kind++) {
-        names[kind] = comm_kind_name((enum coll_kind)kind);
-        if (strcmp(word, names[kind]) == 0) {
-            *out = (enum coll_kind)kind;
-            return SHOAL_OK;
-        }
-    }
-    return unknown("operation", word, names, COLL_BARRIER + 1);
-}
-
-static enum shoal_status parse_dtype(const char *word, enum shoal_dtype *out)
-{
-    const char *names[SHOAL_DTYPE_COUNT];
-    for (int dtype = 0; dtype < SHOAL_DTYPE_COUNT; dtype++)
-        names[dtype] = kernel_dtype_name((enum shoal_dtype)dtype);
-    return kernel_dtype_parse(word, out) ? SHOAL_OK
-                                         : unknown("dtype", word, names, SHOAL_DTYPE_COUNT);
-}
-
-static enum shoal_status parse_size(const char *option, const char *text, uint64_t *out)
-{
-    enum shoal_status status = base_parse_bytes(text, out);
-    return status == SHOAL_OK ? SHOAL_OK : base_error_context(status, "--%s", option);
-}
-
 static enum shoal_status parse_rank(const char *option, const char *text, int *out)
 {
     long number;
@@ -177,14 +94,15 @@ static enum shoal_status take_argument(int id, const char *value, struct plan_re
     switch (id) {
     case PLAN_RANKS: return argument_number("--ranks", value, 1, PLAN_RANKS_MAX, &words->ranks);
     case PLAN_HOSTS: words->hosts = value; return SHOAL_OK;
-    case PLAN_BYTES: return parse_size("bytes", value, &request->bytes);
-    case PLAN_DTYPE: return parse_dtype(value, &request->dtype);
+    case PLAN_BYTES: return argument_bytes("--bytes", value, &request->bytes);
+    case PLAN_DTYPE: return argument_dtype(value, &request->dtype);
     case PLAN_ROOT: return parse_rank("--root", value, &request->root);
     case PLAN_ALGORITHM: request->algorithm = value; return SHOAL_OK;
     case PLAN_REPRODUCIBLE: request->reproducible = true; return SHOAL_OK;
-    case PLAN_SEGMENT: return parse_size("segment", value, &request->segment_bytes);
-    case PLAN_RATE: return parse_rate(value, &request->links.network_bytes_per_ns);
-    case PLAN_LATENCY: return parse_latency(value, &request->links.network_latency_ns);
+    case PLAN_SEGMENT: return argument_bytes("--segment", value, &request->segment_bytes);
+    case PLAN_RATE: return sim_parse_rate("--rate", value, &request->platform->link_bytes_per_ns);
+    case PLAN_LATENCY:
+        return sim_parse_time("--latency", value, &request->platform->link_latency_ns);
     case PLAN_RANK: return parse_rank("--rank", value, &request->rank);
     case PLAN_SVG: request->svg_path = value; return SHOAL_OK;
     case PLAN_JSON: request->json = true; return SHOAL_OK;
@@ -248,6 +166,7 @@ static enum shoal_status place_ranks(const struct words *words, struct plan_requ
     }
     TRY(launch_hosts_place(&request->hosts, (int)ranks));
     request->size = (int)ranks;
+    request->platform->host_count = request->hosts.count;
     if (request->size > PLAN_RANKS_MAX)
         return base_error(SHOAL_ERR_LIMIT, "plan shows at most %d ranks", PLAN_RANKS_MAX);
     if (request->root >= request->size || request->rank >= request->size)
@@ -291,27 +210,31 @@ static int fail(enum shoal_status status)
     return status == SHOAL_ERR_ARGUMENT || status == SHOAL_ERR_OPTION ? EXIT_USAGE : 1;
 }
 
+/* Links and copies only: what processors need for messages is `shoal sim`'s subject. */
+static enum shoal_status make_platform(struct sim_platform **out)
+{
+    TRY(sim_platform_create(1, out));
+    (*out)->send = (*out)->receive = (struct sim_cost){0, 0};
+    return SHOAL_OK;
+}
+
 int cmd_plan(int argc, char **argv)
 {
-    struct plan_request request = {.bytes = UINT64_C(64) << 20,
-                                   .dtype = SHOAL_F32,
-                                   .rank = -1,
-                                   .links = {.network_latency_ns = 50e3,
-                                             .network_bytes_per_ns = 10.0 / 8,
-                                             .memory_latency_ns = 500,
-                                             .memory_bytes_per_ns = 8,
-                                             .reduce_bytes_per_ns = 12}};
+    struct plan_request request = {.bytes = UINT64_C(64) << 20, .dtype = SHOAL_F32, .rank = -1};
     struct words words = {0};
-    enum shoal_status status = take_arguments(argc, argv, &request, &words);
+    enum shoal_status status = make_platform(&request.platform);
+    if (status == SHOAL_OK)
+        status = take_arguments(argc, argv, &request, &words);
     if (status == SHOAL_OK && words.help) {
         usage(stdout);
+        sim_platform_free(request.platform);
         return 0;
     }
     if (status == SHOAL_OK && !words.operation)
         status = base_error(SHOAL_ERR_ARGUMENT,
                             "which operation? For example: shoal plan allreduce --ranks 8");
     if (status == SHOAL_OK)
-        status = parse_operation(words.operation, &request.kind);
+        status = argument_operation(words.operation, &request.kind);
     if (request.kind == COLL_BARRIER)
         request.bytes = 0;
     if (status == SHOAL_OK)
@@ -319,5 +242,6 @@ int cmd_plan(int argc, char **argv)
     if (status == SHOAL_OK)
         status = show(&request);
     launch_hosts_release(&request.hosts);
+    sim_platform_free(request.platform);
     return status == SHOAL_OK ? 0 : fail(status);
 }

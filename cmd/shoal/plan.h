@@ -12,6 +12,8 @@
 
 #include "coll/coll.h"
 #include "launch/hosts.h"
+#include "scaled_text.h"
+#include "sim/sim.h"
 
 #define PLAN_RANKS_MAX 4096
 
@@ -25,8 +27,8 @@ struct plan_request {
     const char *algorithm;  /* NULL: by the table */
     uint64_t segment_bytes; /* 0: by the table */
     bool reproducible;
-    struct coll_links links;
-    int rank; /* whose steps are shown; -1: nobody's */
+    struct sim_platform *platform; /* the links; messages cost processors nothing */
+    int rank;                      /* whose steps are shown; -1: nobody's */
     const char *svg_path;
     bool json, verify;
 };
@@ -50,7 +52,7 @@ struct plan {
     struct coll_shape *shapes;   /* [size] */
     struct schedule **schedules; /* [size] */
     uint32_t *first;             /* [size+1] of each rank's steps in `times` */
-    struct coll_step_time *times;
+    struct sim_step_time *times;
     double predicted_ns, bound_ns;
     struct plan_round *rounds; /* [round_count] */
     uint32_t round_count;
@@ -66,9 +68,6 @@ enum shoal_status plan_build(const struct plan_request *request, struct plan *pl
 void plan_release(struct plan *plan);
 
 const char *plan_host_name(const struct plan *plan, int host);
-/* "64 MiB", "1.5 ms": static texts of the thread, eight of them valid at a time. */
-const char *plan_bytes_text(double bytes);
-const char *plan_time_text(double ns);
 static inline uint64_t plan_step_bytes(const struct plan *plan, const struct schedule_step *step)
 {
     return schedule_span_bytes(step->at, plan->elem_bytes);

@@ -13,43 +13,6 @@ const char *plan_host_name(const struct plan *plan, int host)
     return plan->request->hosts.hosts[host].name;
 }
 
-#define TEXTS      8
-#define TEXT_BYTES 32
-
-/* The next of the texts that are valid at a time. */
-static char *next_text(void)
-{
-    static _Thread_local char texts[TEXTS][TEXT_BYTES];
-    static _Thread_local int turn;
-    return texts[turn++ % TEXTS];
-}
-
-/* Three digits, and the largest unit that leaves a number of 1 or more. */
-static const char *scaled_text(double number, double step, const char *const *units, int unit_count)
-{
-    int unit = 0;
-    for (; unit + 1 < unit_count && number >= step; unit++)
-        number /= step;
-    char *text = next_text();
-    int digits = number >= 99.95 || number == (double)(uint64_t)number ? 0
-                 : number >= 9.995                                     ? 1
-                                                                       : 2;
-    snprintf(text, TEXT_BYTES, "%.*f %s", digits, number, units[unit]);
-    return text;
-}
-
-const char *plan_bytes_text(double bytes)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    return scaled_text(bytes, 1024, units, 5);
-}
-
-const char *plan_time_text(double ns)
-{
-    static const char *const units[] = {"ns", "us", "ms", "s"};
-    return scaled_text(ns, 1000, units, 4);
-}
-
 /* ---- shapes and schedules ------------------------------------------------------------------ */
 
 /* Whether `bytes` means all p blocks. */
@@ -206,9 +169,20 @@ static enum shoal_status predict(struct plan *plan)
     for (int rank = 0; rank < plan->size; rank++)
         plan->first[rank + 1] = plan->first[rank] + plan->schedules[rank]->step_count;
     TRY(BASE_NEW_ARRAY(&plan->times, plan->first[plan->size], "the steps' times"));
-    const struct coll_links *links = &plan->request->links;
-    plan->bound_ns = coll_lower_bound(plan->shapes, links);
-    return coll_predict(plan->shapes, plan->schedules, links, plan->times, &plan->predicted_ns);
+    struct sim_programs *programs;
+    TRY(sim_programs_pack(plan->shapes, plan->schedules, &programs));
+    struct sim_operation operation = {.programs = programs};
+    struct sim_run run = {.platform = plan->request->platform,
+                          .operations = &operation,
+                          .operation_count = 1,
+                          .in_flight = 1,
+                          .every_rank = true,
+                          .times = plan->times};
+    enum shoal_status status = sim_run(&run);
+    plan->bound_ns = sim_bound(plan->request->platform, plan->shapes);
+    plan->predicted_ns = run.end_ns;
+    sim_programs_free(programs);
+    return status;
 }
 
 static enum shoal_status choose(struct plan *plan)

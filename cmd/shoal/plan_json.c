@@ -75,7 +75,7 @@ static void print_step(const struct plan *plan, const struct schedule *schedule,
 {
     static const char *const kinds[] = {"send", "recv", "reduce", "copy"};
     const struct schedule_step *step = &schedule->steps[number];
-    const struct coll_step_time *time = &plan->times[plan->first[plan->request->rank] + number];
+    const struct sim_step_time *time = &plan->times[plan->first[plan->request->rank] + number];
     fprintf(out, "    {\"kind\": \"%s\", \"start_ns\": %.0f, \"end_ns\": %.0f, \"bytes\": %llu, ",
             kinds[step->kind], time->start_ns, time->end_ns,
             (unsigned long long)plan_step_bytes(plan, step));

@@ -4,7 +4,7 @@
  *
  * A row has three lanes: what leaves (top), what is computed, what arrives (bottom). Boxes are
  * steps over their predicted time; a line leads from each message's sender to its receiver. A
- * receive is drawn a latency after its send, which is when its bytes come in. With many ranks the
+ * receive is drawn from its first byte to its end. With many ranks the
  * rows get thinner, with many messages the lines get fainter and then stay away, and boxes too
  * narrow to be told apart become one, so the picture stays readable and its file small.
  */
@@ -14,6 +14,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "svg.h"
 
 #define WIDTH      1280.0
 #define LEFT       128.0
@@ -70,32 +71,22 @@ static double lane_y(const struct picture *picture, int rank, int lane)
     return y_of(picture, rank) + lane * (picture->lane + 1) + 1;
 }
 
-static void print_escaped(const char *text, FILE *out)
-{
-    for (; *text; text++) {
-        if (*text == '<' || *text == '>' || *text == '&')
-            fprintf(out, "&#%d;", *text);
-        else
-            fputc(*text, out);
-    }
-}
-
-static const struct coll_step_time *time_of(const struct plan *plan, int rank, uint32_t step)
+static const struct sim_step_time *time_of(const struct plan *plan, int rank, uint32_t step)
 {
     return &plan->times[plan->first[rank] + step];
 }
 
 static double latency_ns(const struct plan *plan, int rank, int peer)
 {
-    return plan->host_of[rank] == plan->host_of[peer] ? plan->request->links.memory_latency_ns
-                                                      : plan->request->links.network_latency_ns;
+    return plan->host_of[rank] == plan->host_of[peer] ? plan->request->platform->local_latency_ns
+                                                      : plan->request->platform->link_latency_ns;
 }
 
 static struct box box_of(const struct picture *picture, int rank, uint32_t number)
 {
     const struct plan *plan = picture->plan;
     const struct schedule_step *step = &plan->schedules[rank]->steps[number];
-    const struct coll_step_time *time = time_of(plan, rank, number);
+    const struct sim_step_time *time = time_of(plan, rank, number);
     struct box box = {.begin = x_of(picture, time->start_ns),
                       .end = x_of(picture, time->end_ns),
                       .lane = 1,
@@ -107,8 +98,6 @@ static struct box box_of(const struct picture *picture, int rank, uint32_t numbe
     box.lane = step->kind == STEP_SEND ? 0 : 2;
     box.colour = step->kind == STEP_SEND ? (local ? SENT_LOCALLY : SENT)
                                          : (local ? RECEIVED_LOCALLY : RECEIVED);
-    if (step->kind == STEP_RECV)
-        box.begin = x_of(picture, time->start_ns + latency_ns(plan, rank, step->peer));
     return box;
 }
 
@@ -132,23 +121,20 @@ static void print_head(const struct picture *picture)
 {
     const struct plan *plan = picture->plan;
     FILE *out = picture->out;
-    fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
-            "viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\" font-size=\"12\">\n<style>"
-            "text{fill:#1f2937}.m{fill:#6b7280}.n{stroke:#1d4ed8}.l{stroke:#047857}",
-            WIDTH, picture->height, WIDTH, picture->height);
+    svg_begin(WIDTH, picture->height, out);
+    fprintf(out, ".n{stroke:#1d4ed8}.l{stroke:#047857}");
     for (int colour = 0; colour < COLOUR_COUNT; colour++)
         fprintf(out, ".%s{fill:%s}", colours[colour].class, colours[colour].fill);
-    fprintf(out, "</style>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n");
+    svg_end_style(out);
     fprintf(
         out, "<text x=\"16\" y=\"28\" font-size=\"18\">%s%s%s, %d ranks on %d host%s: %s</text>\n",
         comm_kind_name(plan->request->kind), plan->request->kind == COLL_BARRIER ? "" : " of ",
-        plan->request->kind == COLL_BARRIER ? "" : plan_bytes_text((double)plan->request->bytes),
+        plan->request->kind == COLL_BARRIER ? "" : scaled_bytes_text((double)plan->request->bytes),
         plan->size, plan->request->hosts.count, plan->request->hosts.count > 1 ? "s" : "",
         plan->algorithm->name);
     fprintf(out, "<text class=\"m\" x=\"16\" y=\"48\">");
-    print_escaped(plan->algorithm->summary, out);
-    fprintf(out, "; predicted %s", plan_time_text(plan->predicted_ns));
+    svg_text(plan->algorithm->summary, out);
+    fprintf(out, "; predicted %s", scaled_time_text(plan->predicted_ns));
     if (picture->message_count > LINES_MAX)
         fprintf(out, "; %u messages, their lines left out", picture->message_count);
     if (plan->size > RANKS_MAX)
@@ -175,26 +161,17 @@ static void print_legend(const struct picture *picture)
     }
 }
 
-/* A distance between ticks of 1, 2 or 5 times a power of ten. */
-static double tick_distance(double wanted)
-{
-    double distance = 1;
-    while (distance * 10 <= wanted)
-        distance *= 10;
-    return wanted >= 5 * distance ? 5 * distance : wanted >= 2 * distance ? 2 * distance : distance;
-}
-
 static void print_axis(const struct picture *picture)
 {
     FILE *out = picture->out;
     double last_ns = picture->ns_per_x * (WIDTH - LEFT - RIGHT), bottom = picture->height - BOTTOM;
-    double distance = tick_distance(last_ns / 6);
+    double distance = svg_tick_distance(last_ns / 6);
     for (double tick = 0; tick <= last_ns * 1.0001; tick += distance)
         fprintf(out,
                 "<line x1=\"%.1f\" y1=\"%.0f\" x2=\"%.1f\" y2=\"%.0f\" stroke=\"#d1d5db\"/>"
                 "<text class=\"m\" x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%s</text>\n",
                 x_of(picture, tick), TOP - 8, x_of(picture, tick), bottom + 4, x_of(picture, tick),
-                bottom + 20, plan_time_text(tick));
+                bottom + 20, scaled_time_text(tick));
     double bound = picture->plan->bound_ns;
     if (bound > 0)
         fprintf(out,
@@ -202,7 +179,7 @@ static void print_axis(const struct picture *picture)
                 "stroke-dasharray=\"5 4\"/><text x=\"%.1f\" y=\"%.0f\" text-anchor=\"end\" "
                 "style=\"fill:#b91c1c\">least possible: %s</text>\n",
                 x_of(picture, bound), TOP - 20, x_of(picture, bound), bottom, x_of(picture, bound),
-                TOP - 24, plan_time_text(bound));
+                TOP - 24, scaled_time_text(bound));
 }
 
 static void print_hosts(const struct picture *picture)
@@ -219,7 +196,7 @@ static void print_hosts(const struct picture *picture)
                 "fill=\"#f3f4f6\"/>\n<text x=\"16\" y=\"%.1f\" font-weight=\"bold\">",
                 y_of(picture, first), WIDTH - 16, height, y_of(picture, first) + height / 2 + 4);
         if (height >= 14)
-            print_escaped(plan_host_name(plan, host), out);
+            svg_text(plan_host_name(plan, host), out);
         fprintf(out, "</text>\n");
         first = end;
     }
@@ -246,13 +223,13 @@ static void print_title(const struct picture *picture, int rank, uint32_t number
     static const char *const kinds[] = {"send", "receive", "reduce", "copy"};
     const struct plan *plan = picture->plan;
     const struct schedule_step *step = &plan->schedules[rank]->steps[number];
-    const struct coll_step_time *time = time_of(plan, rank, number);
+    const struct sim_step_time *time = time_of(plan, rank, number);
     fprintf(picture->out, "<title>rank %d, step %u: %s %s", rank, number, kinds[step->kind],
-            plan_bytes_text((double)plan_step_bytes(plan, step)));
+            scaled_bytes_text((double)plan_step_bytes(plan, step)));
     if (step->kind == STEP_SEND || step->kind == STEP_RECV)
         fprintf(picture->out, " %s rank %d", step->kind == STEP_SEND ? "to" : "from", step->peer);
-    fprintf(picture->out, ", %s to %s</title>", plan_time_text(time->start_ns),
-            plan_time_text(time->end_ns));
+    fprintf(picture->out, ", %s to %s</title>", scaled_time_text(time->start_ns),
+            scaled_time_text(time->end_ns));
 }
 
 static void print_box(const struct picture *picture, int rank, const struct box *box)

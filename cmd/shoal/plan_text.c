@@ -14,7 +14,7 @@ static void print_head(const struct plan *plan, FILE *out)
     const struct plan_request *request = plan->request;
     fprintf(out, "%s", comm_kind_name(request->kind));
     if (request->kind != COLL_BARRIER)
-        fprintf(out, " of %s (%s)", plan_bytes_text((double)request->bytes),
+        fprintf(out, " of %s (%s)", scaled_bytes_text((double)request->bytes),
                 shoal_dtype_name(request->dtype));
     fprintf(out, ", %d rank%s on %d host%s:", plan->size, plan->size > 1 ? "s" : "",
             request->hosts.count, request->hosts.count > 1 ? "s" : "");
@@ -53,8 +53,8 @@ static void print_facts(const struct plan *plan, FILE *out)
         fprintf(out, " to %u", most);
     fprintf(out, " per rank");
     if (plan->round_count > 0)
-        fprintf(out, "; messages of at most %s", plan_bytes_text((double)longest_message(plan)));
-    fprintf(out, "; scratch %s\n", plan_bytes_text((double)scratch));
+        fprintf(out, "; messages of at most %s", scaled_bytes_text((double)longest_message(plan)));
+    fprintf(out, "; scratch %s\n", scaled_bytes_text((double)scratch));
     if (!plan->verified)
         return;
     fprintf(out, "  verified   %s; no deadlock, no race",
@@ -69,14 +69,14 @@ static void print_facts(const struct plan *plan, FILE *out)
 
 static void print_time(const struct plan *plan, FILE *out)
 {
-    const struct coll_links *links = &plan->request->links;
-    fprintf(out, "  predicted  %s", plan_time_text(plan->predicted_ns));
+    const struct sim_platform *platform = plan->request->platform;
+    fprintf(out, "  predicted  %s", scaled_time_text(plan->predicted_ns));
     if (plan->bound_ns > 0)
         fprintf(out, ", %.2f times the least possible (%s)", plan->predicted_ns / plan->bound_ns,
-                plan_time_text(plan->bound_ns));
+                scaled_time_text(plan->bound_ns));
     if (plan->request->hosts.count > 1)
-        fprintf(out, ", with %g Gbit/s and %s between hosts", links->network_bytes_per_ns * 8,
-                plan_time_text(links->network_latency_ns));
+        fprintf(out, ", with %g Gbit/s and %s between hosts", platform->link_bytes_per_ns * 8,
+                scaled_time_text(platform->link_latency_ns));
     fprintf(out, "\n");
 }
 
@@ -93,9 +93,9 @@ static void print_rounds(const struct plan *plan, FILE *out)
         }
         const struct plan_round *round = &plan->rounds[i];
         fprintf(out, "%8u %9u %10s %14s %15s\n", i + 1, round->messages,
-                plan_bytes_text((double)round->bytes),
-                plan_bytes_text((double)round->network_bytes),
-                plan_bytes_text((double)round->most_bytes));
+                scaled_bytes_text((double)round->bytes),
+                scaled_bytes_text((double)round->network_bytes),
+                scaled_bytes_text((double)round->most_bytes));
     }
 }
 
@@ -123,7 +123,7 @@ static void print_link_table(const struct plan *plan, FILE *out)
         fprintf(out, "%12.12s", name);
         for (int to = 0; to < plan->place_count; to++) {
             uint64_t bytes = plan->link_bytes[from * plan->place_count + to];
-            fprintf(out, " %10s", bytes ? plan_bytes_text((double)bytes) : "-");
+            fprintf(out, " %10s", bytes ? scaled_bytes_text((double)bytes) : "-");
         }
         fprintf(out, "\n");
     }
@@ -141,7 +141,7 @@ static void print_link_extremes(const struct plan *plan, FILE *out)
     place_name(plan, busiest / plan->place_count, from);
     place_name(plan, busiest % plan->place_count, to);
     fprintf(out, "  %d links are used; the busiest, %s to %s, carries %s\n", used, from, to,
-            plan_bytes_text((double)plan->link_bytes[busiest]));
+            scaled_bytes_text((double)plan->link_bytes[busiest]));
 }
 
 static void print_links(const struct plan *plan, FILE *out)
@@ -174,10 +174,10 @@ static void print_step(const struct plan *plan, const struct schedule *schedule,
 {
     static const char *const kinds[] = {"send", "recv", "reduce", "copy"};
     const struct schedule_step *step = &schedule->steps[number];
-    const struct coll_step_time *time = &plan->times[plan->first[plan->request->rank] + number];
-    fprintf(out, "%6u %10s %10s  %-6s %10s  ", number, plan_time_text(time->start_ns),
-            plan_time_text(time->end_ns), kinds[step->kind],
-            plan_bytes_text((double)plan_step_bytes(plan, step)));
+    const struct sim_step_time *time = &plan->times[plan->first[plan->request->rank] + number];
+    fprintf(out, "%6u %10s %10s  %-6s %10s  ", number, scaled_time_text(time->start_ns),
+            scaled_time_text(time->end_ns), kinds[step->kind],
+            scaled_bytes_text((double)plan_step_bytes(plan, step)));
     if (step->kind == STEP_SEND || step->kind == STEP_RECV)
         fprintf(out, "%s rank %d, ", step->kind == STEP_SEND ? "to" : "from", step->peer);
     print_span(plan, step->at, out);

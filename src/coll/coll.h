@@ -82,31 +82,4 @@ enum shoal_status coll_verify(const struct coll_shape *shapes, struct schedule *
 enum shoal_status coll_rounds(struct schedule *const *schedules, int size, uint32_t *rounds,
                               uint32_t *out_count);
 
-/* ---- prediction
- * ------------------------------------------------------------------------------------- */
-
-/* A simple model for `shoal plan`. Each host has one network port with the given rate in each
- * direction; a port moves one message at a time, the earliest in program order first. A message
- * within a host is copied by the receiver. Copies and reduces of a rank run one at a time; a reduce
- * costs the bytes of its sources. A message starts when both ends are ready, and its receive is
- * done a latency after its last byte left. */
-struct coll_links {
-    double network_latency_ns, network_bytes_per_ns;
-    double memory_latency_ns, memory_bytes_per_ns;
-    double reduce_bytes_per_ns;
-};
-
-struct coll_step_time {
-    double start_ns, end_ns;
-};
-
-/* Time of the whole operation over all ranks. `times`: of each step, rank by rank; may be NULL. */
-enum shoal_status coll_predict(const struct coll_shape *shapes, struct schedule *const *schedules,
-                               const struct coll_links *links, struct coll_step_time *times,
-                               double *out_ns);
-
-/* The least time that any algorithm needs in this model: one latency, and the bytes that must pass
- * the busiest port, or the inputs that must be summed. */
-double coll_lower_bound(const struct coll_shape *shapes, const struct coll_links *links);
-
 #endif

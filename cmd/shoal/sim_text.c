@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sim_text.c: simulated times as text and as one JSON object. */
+#include "sim.h"
+
+#include <string.h>
+
+static void print_head(const struct sim_request *request, FILE *out)
+{
+    const struct sim_platform *platform = request->platform;
+    fprintf(out, "%s", comm_kind_name(request->kind));
+    if (request->kind != COLL_BARRIER)
+        fprintf(out, " of %s (%s)", scaled_bytes_text((double)request->bytes),
+                shoal_dtype_name(request->dtype));
+    fprintf(out, ", %d rank%s on each host, links of %g Gbit/s and %s\n", platform->ranks_per_host,
+            platform->ranks_per_host > 1 ? "s" : "", platform->link_bytes_per_ns * 8,
+            scaled_time_text(platform->link_latency_ns));
+}
+
+static void print_row(const struct sim_row *row, FILE *out)
+{
+    bool chosen = strcmp(row->asked, "auto") == 0;
+    char name[64];
+    snprintf(name, sizeof(name), "%s%s", row->algorithm ? row->algorithm : row->asked,
+             chosen ? " *" : "");
+    fprintf(out, "%6d  %-20s ", row->hosts, name);
+    if (row->time_ns == 0 && row->why_not[0]) {
+        fprintf(out, "%10s  %s\n", "-", row->why_not);
+        return;
+    }
+    fprintf(out, "%10s %10s", scaled_time_text(row->time_ns), scaled_time_text(row->bound_ns));
+    if (row->bound_ns > 0)
+        fprintf(out, " %6.3f", row->time_ns / row->bound_ns);
+    else
+        fprintf(out, " %6s", "-");
+    fprintf(out, " %9llu  %s\n", (unsigned long long)row->messages,
+            row->every_rank ? "every rank"
+            : row->exact    ? "one host for all"
+                            : "one host for all, nearly");
+}
+
+void sim_print_text(const struct sim_table *table, FILE *out)
+{
+    const struct sim_request *request = table->request;
+    print_head(request, out);
+    fprintf(out, "%6s  %-20s %10s %10s %6s %9s  %s\n", "hosts", "algorithm", "time", "bound",
+            "times", "messages", "simulated");
+    for (int i = 0; i < request->host_count; i++)
+        for (int k = 0; k < request->algorithm_count; k++)
+            print_row(&table->rows[k * request->host_count + i], out);
+    for (int k = 0; k < request->algorithm_count; k++)
+        if (strcmp(request->algorithms[k], "auto") == 0)
+            fprintf(out, "* as the table chooses\n");
+}
+
+static void print_json_row(const struct sim_row *row, FILE *out)
+{
+    fprintf(out, "    {\"hosts\": %d, \"asked\": \"%s\", ", row->hosts, row->asked);
+    if (row->time_ns == 0 && row->why_not[0]) {
+        fprintf(out, "\"algorithm\": null, \"time_ns\": null, \"bound_ns\": %.0f, \"why\": \"%s\"}",
+                row->bound_ns, row->why_not);
+        return;
+    }
+    fprintf(out,
+            "\"algorithm\": \"%s\", \"time_ns\": %.0f, \"bound_ns\": %.0f, \"messages\": %llu, "
+            "\"events\": %llu, \"every_rank\": %s, \"exact\": %s}",
+            row->algorithm, row->time_ns, row->bound_ns, (unsigned long long)row->messages,
+            (unsigned long long)row->events, row->every_rank ? "true" : "false",
+            row->exact ? "true" : "false");
+}
+
+void sim_print_json(const struct sim_table *table, FILE *out)
+{
+    const struct sim_request *request = table->request;
+    fprintf(out, "{\n  \"operation\": \"%s\",\n  \"dtype\": \"%s\",\n  \"bytes\": %llu,\n",
+            comm_kind_name(request->kind), shoal_dtype_name(request->dtype),
+            (unsigned long long)request->bytes);
+    fprintf(out, "  \"ranks_per_host\": %d,\n  \"rows\": [\n", request->platform->ranks_per_host);
+    for (int i = 0; i < table->row_count; i++) {
+        print_json_row(&table->rows[i], out);
+        fprintf(out, "%s\n", i + 1 < table->row_count ? "," : "");
+    }
+    fprintf(out, "  ]\n}\n");
+}
