@@ -124,6 +124,7 @@ def start_shoal(library, place, measurement):
 def start_torch(library, place, measurement):
     python, program = ROOT / ".venv/bin/python", ROOT / "bench/peers/torch_bench.py"
     argv = [str(python), str(program), library.name, *measurement, "--backend", library.family]
+    argv += library.options
     found = {}
     if library.family == "deepspeed":
         found = {"SHOAL_BENCH_DEEPSPEED": str(ENVIRONMENTS / "deepspeed")}

@@ -103,7 +103,7 @@ def parse_arguments():
     arguments.ranks = arguments.ranks or arguments.virtual_hosts or 2
     if arguments.virtual_hosts and arguments.ranks < arguments.virtual_hosts:
         parser.error("fewer ranks than virtual hosts")
-    if arguments.torch and not {*arguments.libs} <= {"shoal", "gloo"}:
+    if arguments.torch and not {*arguments.libs} <= {"shoal", "shoal-shared", "gloo"}:
         parser.error("--torch: only shoal and gloo are called through torch.distributed")
     if arguments.in_place and arguments.op != "allreduce":
         parser.error("--in-place: the libraries' programs share that for allreduce alone")

@@ -122,6 +122,31 @@ def test_other_tensors_are_private(pair):
         assert not any(parameters)
 
 
+def rank_sum_shared(rank: int, size: int):
+    with shoal.torch.shared_memory():
+        large, small = torch.full((WIDTH * WIDTH,), rank + 1.0), torch.zeros(8)
+    after = torch.zeros(WIDTH * WIDTH)
+    before = shoal.torch.counters()["direct_bytes"]
+    dist.all_reduce(large)
+    direct = shoal.torch.counters()["direct_bytes"] - before
+    places = [lies_in_a_region(tensor) for tensor in (large, small, after)]
+    with shoal.torch.shared_memory(dist.new_group(backend="gloo")):
+        places.append(lies_in_a_region(torch.zeros(WIDTH * WIDTH)))
+    return places, direct, bool((large == size * (size + 1) / 2).all())
+
+
+def test_a_script_places_tensors_of_its_own(pair):
+    for places, direct, right in pair.call(rank_sum_shared):
+        assert places == [True, False, False, False]
+        assert direct == WIDTH * WIDTH * 4
+        assert right
+
+
+def test_shared_memory_needs_a_group():
+    with pytest.raises(ValueError, match="init_process_group"):
+        shoal.torch.shared_memory()
+
+
 def rank_write_in_a_child(rank: int, size: int):
     """A child of fork overwrites the gradients that it inherited; the parent trains meanwhile."""
     alone = train(parallel(model()), rank)

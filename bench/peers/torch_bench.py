@@ -14,6 +14,7 @@ DeepSpeed's op (deepspeed_op.py), and meets through Gloo. Prints one JSON object
 """
 
 import argparse
+import contextlib
 import json
 import os
 import socket
@@ -75,6 +76,12 @@ class Bench:
         if arguments.backend == "deepspeed":
             self.all_reduce = deepspeed_op.start(os.environ["SHOAL_BENCH_DEEPSPEED"])
 
+    def place(self):
+        """Where the buffers are made."""
+        if self.arguments.memory == "private":
+            return contextlib.nullcontext()
+        return sys.modules["shoal.torch"].shared_memory()
+
     def shape(self, size_bytes):
         """Elements of input and output, and bytes rounded up to whole elements for each rank."""
         element = torch.empty(0, dtype=self.dtype).element_size()
@@ -107,11 +114,12 @@ class Bench:
 
     def make_buffers(self, batch):
         self.fresh = self.sequence(self.inputs[self.rank], self.in_count)
-        self.ins = [torch.zeros(self.in_count, dtype=self.dtype) for _ in range(batch)]
-        if self.operation in BLOCKED:
-            self.outs = [torch.zeros(self.out_count, dtype=self.dtype) for _ in range(batch)]
-        else:
-            self.outs = self.ins
+        with self.place():
+            self.ins = [torch.zeros(self.in_count, dtype=self.dtype) for _ in range(batch)]
+            if self.operation in BLOCKED:
+                self.outs = [torch.zeros(self.out_count, dtype=self.dtype) for _ in range(batch)]
+            else:
+                self.outs = self.ins
         if self.operation in REDUCING:
             self.wanted = [self.sequence(self.expected, self.out_count)]
         else:
@@ -214,6 +222,12 @@ def parse_arguments():
     operations = ["allreduce", "broadcast", "reduce", "barrier", *BLOCKED]
     parser.add_argument("operation", choices=sorted(set(operations)))
     parser.add_argument("--backend", default="gloo", choices=["gloo", "shoal", "deepspeed"])
+    parser.add_argument(
+        "--memory",
+        default="private",
+        choices=["private", "shared"],
+        help="shared: the tensors lie in shoal.torch.shared_memory()",
+    )
     parser.add_argument("--sizes", default="8:64M")
     parser.add_argument("--dtype", default="f32", choices=DTYPES)
     parser.add_argument("--op", default="sum", choices=REDUCTIONS)
@@ -228,6 +242,8 @@ def parse_arguments():
         or arguments.dtype not in ("f32", "f16", "bf16")
     ):
         parser.error("--backend deepspeed: only allreduce, sum, of f32, f16 or bf16")
+    if arguments.memory == "shared" and arguments.backend != "shoal":
+        parser.error("--memory shared: only with --backend shoal")
     return arguments
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import warnings
+from contextlib import AbstractContextManager
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -23,7 +24,7 @@ from . import arena
 from .after_import import after_import
 from .native import binding
 
-__all__ = ["counters", "create_backend", "monitored_barrier"]
+__all__ = ["counters", "create_backend", "monitored_barrier", "shared_memory"]
 
 
 def create_backend(options, backend_options=None):
@@ -62,6 +63,13 @@ def _place_fsdp() -> None:
         warnings.warn(f"FSDP's buffers stay in private memory: {error}", stacklevel=2)
 
 
+def _given_or_default(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
+    found = group or dist.group.WORLD
+    if found is None:
+        raise ValueError("there is no process group yet: call init_process_group first")
+    return found
+
+
 def counters(group: dist.ProcessGroup | None = None) -> dict[str, int]:
     """What this rank has done in a process group, by the names of struct shoal_counters in shoal.h.
 
@@ -74,13 +82,33 @@ def counters(group: dist.ProcessGroup | None = None) -> dict[str, int]:
     Raises:
         ValueError: its backend for CPU tensors is not shoal.
     """
-    group = group or dist.group.WORLD
+    group = _given_or_default(group)
     counted = None
     if arena.CPU in group._device_types:
         counted = binding.counters(group._get_backend(arena.CPU))
     if counted is None:
         raise ValueError("the process group's backend for CPU tensors is not shoal")
     return counted
+
+
+def shared_memory(group: dist.ProcessGroup | None = None) -> AbstractContextManager[None]:
+    """Places the CPU tensors of 16 KiB and more that this thread makes within it in memory that the
+    ranks of a host share, so that operations on them copy nothing.
+
+        with shoal.torch.shared_memory():
+            gradients = torch.zeros(1 << 24)
+        dist.all_reduce(gradients)
+
+    Where that is not to be had (the region is full, or the group's backend for CPU tensors is not
+    shoal, or SHOAL_TORCH_SHARED=0) they lie in the usual memory; values and bits are the same.
+
+    Args:
+        group: The process group that will use them; None for the default one.
+
+    Raises:
+        ValueError: there is no process group yet.
+    """
+    return arena.scope(_given_or_default(group))
 
 
 def monitored_barrier(
@@ -99,7 +127,7 @@ def monitored_barrier(
     Raises:
         torch.distributed.DistError: ranks are missing (or died); the text names them.
     """
-    group = group or dist.group.WORLD
+    group = _given_or_default(group)
     group.monitored_barrier(timeout or timedelta(milliseconds=-1), wait_all_ranks=True)
 
 
