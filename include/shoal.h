@@ -424,11 +424,11 @@ struct shoal_fuse_options {
     }
 
 /* Collective over `group`, with the same options on every rank, else SHOAL_ERR_MISMATCH on all of
- * them, which names the first difference. All memory is taken now: that of the tensors, each
- * rounded up to 64 bytes, and as much again until the first step has shown the order. It is memory
- * that the ranks of a host share, where there are several. The fuse has sub-groups of its own: what
- * goes wrong in it breaks them and not `group`, and its operations may run beside any others. A
- * group that breaks or is aborted takes its fuses along. Fuses are freed before their group. */
+ * them, which names the first difference. All memory is taken now: for the tensors, each rounded up
+ * to 64 bytes, memory that the ranks of a host share, if there are several; and as much private
+ * memory until the first step has shown the order. The fuse has sub-groups of its own: what goes
+ * wrong in it breaks them and not `group`, and its operations may run beside any others. A group
+ * that breaks or is aborted takes its fuses along. Fuses are freed before their group. */
 SHOAL_API enum shoal_status
 shoal_fuse_create(shoal_group_t group, const struct shoal_fuse_options *options, shoal_fuse_t *out);
 /* Not collective, but ranks that are in a step with this one get an error. Home addresses end. NULL

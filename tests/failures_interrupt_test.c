@@ -20,7 +20,7 @@
 #define DEADLINE_S 40
 
 /* How the victim waits. */
-enum way { IN_COLLECTIVE, IN_LARGE, IN_RECEIVE, IN_REQUEST, IN_QUEUE, IN_SUBGROUP, WAYS };
+enum way { IN_COLLECTIVE, IN_LARGE, IN_RECEIVE, IN_REQUEST, IN_QUEUE, IN_SUBGROUP, IN_FUSE, WAYS };
 
 static int64_t in[100000], out[100000];
 static pthread_t maker;
@@ -94,6 +94,46 @@ static int be_interrupted_in_a_subgroup(shoal_group_t group, struct board *board
     return 0;
 }
 
+/* The fuse breaks alone. */
+static int be_interrupted_in_a_fuse(shoal_group_t group, struct board *board)
+{
+    struct shoal_fuse_options options = SHOAL_FUSE_OPTIONS_INIT;
+    int rank = shoal_group_rank(group), last = shoal_group_size(group) - 1;
+    const uint64_t count = 100;
+    char who[64];
+    enum shoal_status status = SHOAL_OK;
+    shoal_fuse_t fuse = NULL;
+    options.tensor_count = 1;
+    options.counts = &count;
+    CHECK(shoal_fuse_create(group, &options, &fuse));
+    if (rank == last) {
+        REQUIRE(board_wait(&board->stage[board->victim], 1) == 0);
+        atomic_store(&board->go, 1);
+        while (status == SHOAL_OK) {
+            poll(NULL, 0, 5);
+            status = shoal_fuse_wait(fuse, 0);
+        }
+    } else {
+        status = shoal_fuse_flush(fuse);
+        if (status == SHOAL_OK)
+            status = shoal_fuse_finish(fuse);
+    }
+    snprintf(who, sizeof(who), "was aborted by rank %d (host host0)", board->victim);
+    EXPECT(status, SHOAL_ERR_ABORTED, "fuse 'gradients'", who, "was interrupted");
+    CHECK(shoal_fuse_free(fuse));
+    CHECK(scenario_sum(group, 100, false));
+    return 0;
+}
+
+static int be_interrupted_somewhere(shoal_group_t group, struct board *board)
+{
+    switch ((enum way)board->variant) {
+    case IN_SUBGROUP: return be_interrupted_in_a_subgroup(group, board);
+    case IN_FUSE: return be_interrupted_in_a_fuse(group, board);
+    default: return be_interrupted(group, board);
+    }
+}
+
 static int with_question(int rank, int size, const char *place, struct board *board)
 {
     struct shoal_group_options options = SHOAL_GROUP_OPTIONS_INIT;
@@ -111,8 +151,7 @@ static int with_question(int rank, int size, const char *place, struct board *bo
     if (rank != board->victim) /* as a program says that knows the options only up to there */
         options.struct_bytes = offsetof(struct shoal_group_options, interrupted);
     CHECK(shoal_group_create(&options, &group));
-    REQUIRE((board->variant == IN_SUBGROUP ? be_interrupted_in_a_subgroup
-                                           : be_interrupted)(group, board) == 0);
+    REQUIRE(be_interrupted_somewhere(group, board) == 0);
     enum shoal_status status = shoal_group_free(group);
     group = NULL;
     CHECK(status);

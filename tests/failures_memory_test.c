@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * failures_memory_test.c: one rank's allocations fail, one after the other: while a group is made,
- * in the first operation of each kind, and while sub-groups are made. The call says
+ * in the first operation of each kind, and while sub-groups and fuses are made. The call says
  * SHOAL_ERR_MEMORY; nothing crashes or is left, wrong or waiting: either the group is as it was and
  * the same call works, or it is broken for all ranks.
  */
@@ -186,7 +186,7 @@ static void test_making(void **state)
 
 #define SMALL         10
 #define LARGE         100000
-#define KINDS         13
+#define KINDS         14
 #define VARIANT_LATER 100
 
 static float in[2 * LARGE], out[2 * LARGE];
@@ -200,6 +200,25 @@ static enum shoal_status make_subset(shoal_group_t group)
         return status;
     status = scenario_sum(sub, SMALL, false);
     enum shoal_status freed = shoal_group_free(sub);
+    return status == SHOAL_OK ? freed : status;
+}
+
+/* Two steps, of which the first shows the order. */
+static enum shoal_status use_fuse(shoal_group_t group)
+{
+    const uint64_t counts[3] = {SMALL, LARGE, SMALL};
+    struct shoal_fuse_options options = SHOAL_FUSE_OPTIONS_INIT;
+    shoal_fuse_t fuse = NULL;
+    options.tensor_count = 3;
+    options.counts = counts;
+    options.buffer_bytes = LARGE;
+    enum shoal_status status = shoal_fuse_create(group, &options, &fuse);
+    for (int i = 0; i < 6 && status == SHOAL_OK; i++) {
+        status = shoal_fuse_add(fuse, i % 3, in, NULL, counts[i % 3]);
+        if (status == SHOAL_OK && i % 3 == 2)
+            status = shoal_fuse_finish(fuse);
+    }
+    enum shoal_status freed = shoal_fuse_free(fuse);
     return status == SHOAL_OK ? freed : status;
 }
 
@@ -239,6 +258,8 @@ static enum shoal_status do_kind(int kind, shoal_group_t group, bool later)
     }
     if (kind == 12)
         return make_subset(group);
+    if (kind == 13)
+        return use_fuse(group);
     enum shoal_status status = call_kind(kind, group, later ? &request : NULL);
     return status == SHOAL_OK && request ? shoal_request_wait(&request, -1) : status;
 }

@@ -2,9 +2,6 @@
 /* fuse.c: the public face of fusion buffers: checks arguments, lends groups and submission. */
 #include "fuse/fuse.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "api/handles.h"
 #include "base/memory.h"
 #include "base/options.h"
@@ -83,31 +80,15 @@ static enum shoal_status check_options(const struct shoal_fuse_options *options)
     return check_order(options);
 }
 
-static enum shoal_status make_place(struct comm_group *parent, const char *name,
-                                    struct fuse_place *out)
-{
-    char of_data[64], of_order[64];
-    snprintf(of_data, sizeof(of_data), "%.40s (fuse)", name);
-    snprintf(of_order, sizeof(of_order), "%.40s (order of the fuse)", name);
-    *out = (struct fuse_place){.parent = parent, .submit = api_submit};
-    TRY(api_twin(parent, of_data, &out->data));
-    enum shoal_status status = api_twin(parent, of_order, &out->order);
-    if (status != SHOAL_OK)
-        comm_group_close(out->data);
-    return status;
-}
-
 static enum shoal_status create(shoal_group_t group, const struct shoal_fuse_options *options,
                                 shoal_fuse_t *out)
 {
-    struct fuse_place place;
     struct fuse *fuse = NULL;
     TRY(api_check_group(group));
     if (!out)
         return base_error(SHOAL_ERR_ARGUMENT, "out is NULL");
     TRY(check_options(options));
-    TRY(comm_group_health(api_group(group)));
-    TRY(make_place(api_group(group), options->name ? options->name : "gradients", &place));
+    struct fuse_place place = {api_group(group), api_submit, api_twin};
     TRY(fuse_create(&place, options, &fuse));
     *out = (shoal_fuse_t)fuse;
     return SHOAL_OK;

@@ -237,16 +237,11 @@ static enum shoal_status subset(struct comm_group *parent, const int *ranks, int
     return SHOAL_OK;
 }
 
-enum shoal_status api_twin(struct comm_group *parent, const char *name, struct comm_group **out)
+enum shoal_status api_twin(struct comm_group *parent, const char *name, uint64_t context,
+                           struct comm_group **out)
 {
-    int *ranks = NULL;
     struct comm_group *group = NULL;
-    TRY(BASE_NEW_ARRAY(&ranks, parent->size, "a group's ranks"));
-    for (int i = 0; i < parent->size; i++)
-        ranks[i] = i;
-    enum shoal_status status = comm_group_subset(parent, ranks, parent->size, name, &group);
-    base_free(ranks);
-    TRY(status);
+    TRY(comm_group_open(parent->world, parent->members, parent->size, name, context, &group));
     TRY(equip_like(parent, group));
     *out = group;
     return SHOAL_OK;

@@ -20,8 +20,9 @@ enum shoal_status api_end(shoal_group_t handle, enum shoal_status status);
 enum shoal_status api_equip(struct comm_group *group);
 
 /* A sub-group of all ranks of parent, for the library's own use: shoal_group_free does not know it.
- */
-enum shoal_status api_twin(struct comm_group *parent, const char *name, struct comm_group **out);
+ * context is the same on all of them, unlike any other. */
+enum shoal_status api_twin(struct comm_group *parent, const char *name, uint64_t context,
+                           struct comm_group **out);
 
 /* Fills a struct that begins with its size, of the caller's header, from ours of `bytes`. smallest:
  * what the first header had; init: the macro to start from. */

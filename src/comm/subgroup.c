@@ -137,7 +137,8 @@ enum shoal_status comm_group_close(struct comm_group *group)
     struct comm_world *world = group->world;
     bool root = world->root == group;
     if (root && atomic_load(&world->group_count) > 1)
-        return base_error(SHOAL_ERR_STATE, "group '%s' still has %d sub-groups: free them first",
+        return base_error(SHOAL_ERR_STATE,
+                          "group '%s' still has %d sub-groups (a fuse has two): free them first",
                           group->name, atomic_load(&world->group_count) - 1);
     end_pending(group);
     if (root)

@@ -20,6 +20,7 @@
 /* What a rank says; all of it is compared with rank 0's. */
 struct saying {
     uint64_t status, tensor_count, dtype, op, buffer_bytes, in_flight, tensors, order;
+    char name[sizeof(((struct fuse *)0)->name)];
 };
 
 /* What one tensor is on a rank. */
@@ -27,6 +28,7 @@ struct saying_of_tensor {
     uint64_t count;
     char name[56];
 };
+_Static_assert(sizeof(struct saying) >= sizeof(struct saying_of_tensor), "one room for both");
 
 struct comparison {
     const struct fuse *fuse;
@@ -65,7 +67,7 @@ static enum shoal_status gather(const struct fuse *fuse, const void *mine, void 
 {
     struct comm_call call = {
         .kind = COLL_ALLGATHER, .dtype = SHOAL_U8, .in = mine, .out = all, .count = bytes};
-    return fuse->place.submit(fuse->place.data, &call, NULL);
+    return fuse->place.submit(fuse->place.parent, &call, NULL);
 }
 
 /* ---- differences
@@ -74,7 +76,7 @@ static enum shoal_status gather(const struct fuse *fuse, const void *mine, void 
 static enum shoal_status differ(const struct comparison *at, int rank, const char *what,
                                 const char *theirs, const char *ours)
 {
-    const struct comm_group *group = at->fuse->place.data;
+    const struct comm_group *group = at->fuse->place.parent;
     char them[160], us[160];
     return base_error(SHOAL_ERR_MISMATCH,
                       "fuse '%s' differs: %s %s on %s, but %s on %s: make it alike on all ranks",
@@ -127,6 +129,8 @@ static enum shoal_status differ_in_tensor(const struct comparison *at, int rank)
 static enum shoal_status compare_with_first(const struct comparison *at, int rank)
 {
     const struct saying *all = at->all, *them = &all[rank], *us = &all[0];
+    if (strcmp(them->name, us->name) != 0)
+        return differ(at, rank, "the name is", them->name, us->name);
     if (them->tensor_count != us->tensor_count)
         return differ_in_number(at, rank, "the number of tensors is", them->tensor_count,
                                 us->tensor_count);
@@ -147,11 +151,16 @@ static enum shoal_status compare_with_first(const struct comparison *at, int ran
     return them->tensors == us->tensors ? SHOAL_OK : differ_in_tensor(at, rank);
 }
 
-static enum shoal_status compare_all(const struct comparison *at)
+/* Gathers what all say. SHOAL_OK if all are well; who is not keeps its own text. */
+static enum shoal_status exchange(const struct comparison *at, const struct saying *saying)
 {
-    const struct comm_group *group = at->fuse->place.data;
+    const struct comm_group *group = at->fuse->place.parent;
     const struct saying *all = at->all;
-    char who[160];
+    char text[BASE_ERROR_TEXT_BYTES], who[160];
+    snprintf(text, sizeof(text), "%s", base_error_text());
+    TRY(gather(at->fuse, saying, at->all, sizeof(*saying)));
+    if (saying->status != SHOAL_OK)
+        return base_error((enum shoal_status)saying->status, "%s", text);
     for (int i = 0; i < group->size; i++)
         if (all[i].status != SHOAL_OK)
             return base_error((enum shoal_status)all[i].status, "%s %s fuse '%s'",
@@ -159,16 +168,19 @@ static enum shoal_status compare_all(const struct comparison *at)
                               all[i].status == SHOAL_ERR_MEMORY ? "has no memory for"
                                                                 : "could not make",
                               at->fuse->name);
-    for (int i = 1; i < group->size; i++)
-        TRY(compare_with_first(at, i));
     return SHOAL_OK;
+}
+
+static enum shoal_status take_room(struct comparison *at)
+{
+    return base_alloc_array((size_t)at->fuse->place.parent->size, sizeof(struct saying),
+                            "a comparison of fuses", &at->all);
 }
 
 enum shoal_status fuse_compare(const struct fuse *fuse, const struct shoal_fuse_options *options,
                                enum shoal_status mine)
 {
     struct comparison at = {.fuse = fuse, .options = options};
-    char text[BASE_ERROR_TEXT_BYTES];
     struct saying saying = {.status = (uint64_t)mine,
                             .tensor_count = (uint64_t)options->tensor_count,
                             .dtype = options->dtype,
@@ -177,15 +189,21 @@ enum shoal_status fuse_compare(const struct fuse *fuse, const struct shoal_fuse_
                             .in_flight = (uint64_t)fuse->in_flight_max,
                             .tensors = hash_tensors(options, options->tensor_count),
                             .order = hash_order(options)};
-    _Static_assert(sizeof(struct saying) == sizeof(struct saying_of_tensor), "one room for both");
-    snprintf(text, sizeof(text), "%s", base_error_text());
-    TRY(base_alloc_array((size_t)fuse->place.data->size, sizeof(saying), "a comparison of fuses",
-                         &at.all));
-    enum shoal_status status = gather(fuse, &saying, at.all, sizeof(saying));
-    if (status == SHOAL_OK && mine != SHOAL_OK)
-        status = base_error(mine, "%s", text);
-    else if (status == SHOAL_OK)
-        status = compare_all(&at);
+    memcpy(saying.name, fuse->name, sizeof(saying.name));
+    TRY(take_room(&at));
+    enum shoal_status status = exchange(&at, &saying);
+    for (int i = 1; i < fuse->place.parent->size && status == SHOAL_OK; i++)
+        status = compare_with_first(&at, i);
+    base_free(at.all);
+    return status;
+}
+
+enum shoal_status fuse_confirm(const struct fuse *fuse, enum shoal_status mine)
+{
+    struct comparison at = {.fuse = fuse};
+    struct saying saying = {.status = (uint64_t)mine};
+    TRY(take_room(&at));
+    enum shoal_status status = exchange(&at, &saying);
     base_free(at.all);
     return status;
 }
@@ -193,11 +211,10 @@ enum shoal_status fuse_compare(const struct fuse *fuse, const struct shoal_fuse_
 /* ---- the order
  * ---------------------------------------------------------------------------------------------- */
 
-/* Values first, then the homes. */
+/* Values and homes, by way of the spare memory, which is zeroed and so keeps padding zero. */
 static void move_tensors(struct fuse *fuse)
 {
     uint64_t offset = 0;
-    memset(fuse->spare, 0, fuse->arena_bytes);
     for (int i = 0; i < fuse->tensor_count; i++) {
         const struct fuse_home *home = &fuse->homes[fuse->seen[i]];
         memcpy(fuse->spare + offset, fuse->arena + home->offset, home->bytes);
@@ -205,9 +222,7 @@ static void move_tensors(struct fuse *fuse)
     }
     memcpy(fuse->order, fuse->seen, sizeof(*fuse->order) * (size_t)fuse->tensor_count);
     fuse_layout(fuse->homes, fuse->tensor_count, fuse->order, fuse->windows, fuse->buffer_bytes);
-    unsigned char *old = fuse->arena;
-    fuse->arena = fuse->spare;
-    fuse->spare = old;
+    memcpy(fuse->arena, fuse->spare, fuse->arena_bytes);
 }
 
 enum shoal_status fuse_agree_order(struct fuse *fuse)
@@ -218,7 +233,7 @@ enum shoal_status fuse_agree_order(struct fuse *fuse)
                              .out = fuse->seen,
                              .count = (uint64_t)fuse->tensor_count,
                              .in_place = true};
-    TRY(fuse->place.submit(fuse->place.data, &call, NULL));
+    TRY(fuse->place.submit(fuse->data, &call, NULL));
     size_t bytes = sizeof(*fuse->seen) * (size_t)fuse->tensor_count;
     bool moves = memcmp(fuse->seen, fuse->order, bytes) != 0;
     if (moves)
@@ -226,9 +241,9 @@ enum shoal_status fuse_agree_order(struct fuse *fuse)
     base_log(BASE_LOG_INFO, "fuse '%s': %d tensors in %d buffers of %" PRIu64 " bytes, %s",
              fuse->name, fuse->tensor_count, fuse->buffer_count, fuse->buffer_bytes,
              moves ? "in the order of rank 0's first step" : "in the order expected");
-    fuse_give_arena(fuse, fuse->spare);
-    fuse->spare = NULL;
+    base_free(fuse->spare);
     base_free(fuse->seen);
+    fuse->spare = NULL;
     fuse->seen = NULL;
     return SHOAL_OK;
 }

@@ -52,15 +52,15 @@ static void describe_late(struct fuse *fuse, char *text, size_t text_bytes)
 /* Both groups have one cause: a rank may hear of either first. */
 static void fail_with(struct fuse *fuse, enum shoal_status status, const char *text)
 {
-    comm_group_fail(fuse->place.data, status, text);
-    comm_group_fail(fuse->place.order, status, text);
+    comm_group_fail(fuse->data, status, text);
+    comm_group_fail(fuse->word_group, status, text);
     base_bell_ring(&fuse->bell);
 }
 
 /* What broke one of the groups, or the parent, breaks all that is of the fuse. */
 static void spread_failure(struct fuse *fuse)
 {
-    struct comm_group *groups[] = {fuse->place.data, fuse->place.order, fuse->place.parent};
+    struct comm_group *groups[] = {fuse->data, fuse->word_group, fuse->place.parent};
     for (int i = 0; i < 3; i++)
         if (comm_group_broken(groups[i])) {
             enum shoal_status why = comm_group_health(groups[i]);
@@ -72,10 +72,10 @@ static void spread_failure(struct fuse *fuse)
 enum shoal_status fuse_health(struct fuse *fuse)
 {
     char late[3 * FUSE_TENSOR_TEXT_BYTES];
-    bool whole = comm_group_broken(fuse->place.data) && comm_group_broken(fuse->place.order);
+    bool whole = comm_group_broken(fuse->data) && comm_group_broken(fuse->word_group);
     if (!whole)
         spread_failure(fuse);
-    enum shoal_status status = comm_group_health(fuse->place.data);
+    enum shoal_status status = comm_group_health(fuse->data);
     if (status == SHOAL_OK)
         return SHOAL_OK;
     describe_late(fuse, late, sizeof(late));
@@ -97,23 +97,23 @@ enum shoal_status fuse_fail(struct fuse *fuse, enum shoal_status status, const c
  * ---------------------------------------------------------------------------------------------- */
 
 /* Padding is summed too, so it must hold numbers: zeros. */
-static enum shoal_status take_arena(const struct fuse *fuse, unsigned char **out)
+static enum shoal_status take_arena(struct fuse *fuse)
 {
     void *arena = NULL;
     if (!fuse->shared)
-        return base_alloc(fuse->arena_bytes, "a fuse's tensors", (void **)out);
+        return base_alloc(fuse->arena_bytes, "a fuse's tensors", (void **)&fuse->arena);
     TRY(comm_shared_alloc(fuse->place.parent->world, fuse->arena_bytes, &arena));
     memset(arena, 0, fuse->arena_bytes);
-    *out = arena;
+    fuse->arena = arena;
     return SHOAL_OK;
 }
 
-void fuse_give_arena(struct fuse *fuse, unsigned char *arena)
+static void give_arena(struct fuse *fuse)
 {
-    if (arena && fuse->shared)
-        comm_shared_free(fuse->place.parent->world, arena);
+    if (fuse->arena && fuse->shared)
+        comm_shared_free(fuse->place.parent->world, fuse->arena);
     else
-        base_free(arena);
+        base_free(fuse->arena);
 }
 
 static enum shoal_status copy_names(struct fuse *fuse, const char *const *names)
@@ -164,8 +164,9 @@ static enum shoal_status take_buffers(struct fuse *fuse)
     for (int b = 0; b < fuse->buffer_count; b++)
         fuse->buffers[b].fuse = fuse;
     fuse_layout(fuse->homes, fuse->tensor_count, fuse->order, fuse->windows, fuse->buffer_bytes);
-    TRY(take_arena(fuse, &fuse->arena));
-    return fuse->seen ? take_arena(fuse, &fuse->spare) : SHOAL_OK;
+    TRY(take_arena(fuse));
+    return fuse->seen ? base_alloc(fuse->arena_bytes, "a fuse's spare", (void **)&fuse->spare)
+                      : SHOAL_OK;
 }
 
 /* ---- life
@@ -190,40 +191,6 @@ static void set_up(struct fuse *fuse, const struct fuse_place *place,
     pthread_mutex_init(&fuse->lock, NULL);
 }
 
-enum shoal_status fuse_create(const struct fuse_place *place,
-                              const struct shoal_fuse_options *options, struct fuse **out)
-{
-    struct fuse *fuse = NULL;
-    enum shoal_status status = BASE_NEW(&fuse, "a fuse");
-    if (status != SHOAL_OK) {
-        comm_group_close(place->order);
-        comm_group_close(place->data);
-        return status;
-    }
-    set_up(fuse, place, options);
-    status = take_tensors(fuse, options);
-    if (status == SHOAL_OK)
-        status = take_buffers(fuse);
-    status = fuse_compare(fuse, options, status);
-    if (status != SHOAL_OK) {
-        fuse_free(fuse);
-        return status;
-    }
-    fuse_clear_buffers(fuse);
-    *out = fuse;
-    return SHOAL_OK;
-}
-
-/* Others may wait for what will not come; closing the groups alone would tell them less. */
-static void leave_step(struct fuse *fuse)
-{
-    char me[160];
-    const struct comm_group *data = fuse->place.data;
-    if (fuse_health(fuse) == SHOAL_OK && fuse->under_way)
-        fuse_fail(fuse, SHOAL_ERR_ABORTED, "%s freed fuse '%s' in step %" PRIu64 " before its end",
-                  comm_rank_text(data, data->rank, me, sizeof(me)), fuse->name, fuse->step);
-}
-
 /* Of closed groups, which live on for these. */
 static void give_back_requests(struct fuse *fuse)
 {
@@ -235,15 +202,17 @@ static void give_back_requests(struct fuse *fuse)
     }
 }
 
-void fuse_free(struct fuse *fuse)
+/* Also of a fuse that is only half made. */
+static void release(struct fuse *fuse)
 {
-    leave_step(fuse);
-    comm_group_close(fuse->place.order); /* first: its ends look at the other one */
-    comm_group_close(fuse->place.data);
+    if (fuse->word_group)
+        comm_group_close(fuse->word_group); /* first: its ends look at the other one */
+    if (fuse->data)
+        comm_group_close(fuse->data);
     give_back_requests(fuse);
     pthread_mutex_destroy(&fuse->lock);
-    fuse_give_arena(fuse, fuse->arena);
-    fuse_give_arena(fuse, fuse->spare);
+    give_arena(fuse);
+    base_free(fuse->spare);
     base_free(fuse->names);
     base_free(fuse->order);
     base_free(fuse->seen);
@@ -253,6 +222,60 @@ void fuse_free(struct fuse *fuse)
     base_free(fuse->buffers);
     base_free(fuse->words);
     base_free(fuse);
+}
+
+/* On all ranks or on none, so they agree about the number. */
+static enum shoal_status take_groups(struct fuse *fuse)
+{
+    struct comm_group *parent = fuse->place.parent;
+    uint64_t number = parent->split_number++;
+    char of_data[72], of_words[72];
+    snprintf(of_data, sizeof(of_data), "%s (fuse)", fuse->name);
+    snprintf(of_words, sizeof(of_words), "%s (order of the fuse)", fuse->name);
+    TRY(fuse->place.twin(parent, of_data, comm_split_context(parent, number, 0), &fuse->data));
+    return fuse->place.twin(parent, of_words, comm_split_context(parent, number, 1),
+                            &fuse->word_group);
+}
+
+enum shoal_status fuse_create(const struct fuse_place *place,
+                              const struct shoal_fuse_options *options, struct fuse **out)
+{
+    struct fuse *fuse = NULL;
+    TRY(BASE_NEW(&fuse, "a fuse"));
+    set_up(fuse, place, options);
+    enum shoal_status status = take_tensors(fuse, options);
+    if (status == SHOAL_OK)
+        status = take_buffers(fuse);
+    status = fuse_compare(fuse, options, status);
+    if (status == SHOAL_OK)
+        status = fuse_confirm(fuse, take_groups(fuse));
+    if (status != SHOAL_OK) {
+        release(fuse);
+        return status;
+    }
+    fuse_clear_buffers(fuse);
+    *out = fuse;
+    return SHOAL_OK;
+}
+
+/* Others may wait for what will not come; closing the groups alone would tell them less. */
+static void leave_step(struct fuse *fuse)
+{
+    char me[160];
+    const struct comm_group *data = fuse->data;
+    if (fuse_health(fuse) == SHOAL_OK && fuse->under_way)
+        fuse_fail(fuse, SHOAL_ERR_ABORTED, "%s freed fuse '%s' in step %" PRIu64 " before its end",
+                  comm_rank_text(data, data->rank, me, sizeof(me)), fuse->name, fuse->step);
+}
+
+/* The caller's last error stays what it was. */
+void fuse_free(struct fuse *fuse)
+{
+    char text[BASE_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof(text), "%s", base_error_text());
+    leave_step(fuse);
+    release(fuse);
+    base_error(SHOAL_OK, "%s", text);
 }
 
 /* ---- questions
@@ -280,7 +303,7 @@ struct comm_group *fuse_parent(const struct fuse *fuse)
 
 struct comm_group *fuse_data_group(const struct fuse *fuse)
 {
-    return fuse->place.data;
+    return fuse->data;
 }
 
 void fuse_counters(struct fuse *fuse, struct shoal_fuse_counters *out)

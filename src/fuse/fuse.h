@@ -15,14 +15,15 @@
 
 struct fuse;
 
-/* What the room above lends. The fuse closes data and order, also when it could not be made. */
+/* What the room above lends. */
 struct fuse_place {
     struct comm_group *parent; /* outlives the fuse */
-    struct comm_group *data;   /* its twin, for the buffers */
-    struct comm_group *order;  /* another one, for the words which of them is next */
     /* Carries out a call; request NULL: and waits. */
     enum shoal_status (*submit)(struct comm_group *group, struct comm_call *call,
                                 shoal_request_t *request);
+    /* A sub-group of all ranks, which comm_group_close closes. */
+    enum shoal_status (*twin)(struct comm_group *parent, const char *name, uint64_t context,
+                              struct comm_group **out);
 };
 
 /* Collective. */

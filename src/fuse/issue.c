@@ -20,13 +20,13 @@ struct move {
 
 static bool chooses(const struct fuse *fuse)
 {
-    return fuse->place.data->rank == 0;
+    return fuse->data->rank == 0;
 }
 
 /* The buffer at the last place is the one that is left, so it needs no word. */
 static bool has_word(const struct fuse *fuse, int place)
 {
-    return fuse->place.data->size > 1 && place < fuse->buffer_count - 1;
+    return fuse->data->size > 1 && place < fuse->buffer_count - 1;
 }
 
 static bool may_send(const struct fuse *fuse)
@@ -86,7 +86,7 @@ static void note_sending(struct fuse *fuse, int place)
 /* What can go now, marked as gone. */
 static struct move next_move(struct fuse *fuse)
 {
-    if (!fuse->under_way || comm_group_broken(fuse->place.data))
+    if (!fuse->under_way || comm_group_broken(fuse->data))
         return (struct move){MOVE_NOTHING, 0};
     bool listens = !chooses(fuse);
     if (!listens && fuse->named == fuse->sent && may_send(fuse) && most_urgent(fuse) >= 0)
@@ -118,7 +118,7 @@ static enum shoal_status submit_word(struct fuse *fuse, int place)
                              .out = &word->buffer,
                              .count = 1,
                              .in_place = true};
-    return fuse->place.submit(fuse->place.order, &call, &word->request);
+    return fuse->place.submit(fuse->word_group, &call, &word->request);
 }
 
 /* False: no buffer that can be next. */
@@ -190,7 +190,7 @@ static enum shoal_status send_buffer(struct fuse *fuse, int place)
                              .in_place = true};
     if (chooses(fuse) && has_word(fuse, place))
         TRY(submit_word(fuse, place));
-    TRY(fuse->place.submit(fuse->place.data, &call, &buffer->request));
+    TRY(fuse->place.submit(fuse->data, &call, &buffer->request));
     return comm_request_on_done((struct comm_request *)buffer->request, on_reduced, buffer);
 }
 

@@ -57,6 +57,8 @@ struct fuse_word {
 
 struct fuse {
     struct fuse_place place;
+    struct comm_group *data;       /* of the buffers */
+    struct comm_group *word_group; /* of the words which of them is next */
     char name[48];
     char *names; /* of the tensors, one behind the other */
     enum shoal_dtype dtype;
@@ -64,10 +66,11 @@ struct fuse {
     size_t elem_bytes;
     int tensor_count, buffer_count, in_flight_max;
     uint64_t buffer_bytes, arena_bytes;
-    bool shared;                 /* arenas lie in the region */
-    unsigned char *arena;        /* [arena_bytes] */
-    unsigned char *spare;        /* likewise, for the order that is learnt; NULL afterwards */
-    uint32_t *order;             /* [tensor_count] as tensors lie in the arena */
+    bool shared;          /* arenas lie in the region */
+    unsigned char *arena; /* [arena_bytes] */
+    unsigned char
+        *spare;      /* likewise, private: on the way to the order that is learnt; NULL after */
+    uint32_t *order; /* [tensor_count] as tensors lie in the arena */
     struct fuse_home *homes;     /* [tensor_count] */
     struct fuse_window *windows; /* [buffer_count] */
     atomic_int added_count;      /* tensors in this step */
@@ -107,8 +110,6 @@ enum shoal_status fuse_fail(struct fuse *fuse, enum shoal_status status, const c
     __attribute__((format(printf, 3, 4)));
 /* SHOAL_OK, or why the fuse is broken; also if its parent is. */
 enum shoal_status fuse_health(struct fuse *fuse);
-/* NULL is allowed. */
-void fuse_give_arena(struct fuse *fuse, unsigned char *arena);
 
 /* step.c: nothing has happened to them in this step. Lock held, or nobody has the fuse yet. */
 void fuse_clear_buffers(struct fuse *fuse);
@@ -117,10 +118,11 @@ void fuse_clear_buffers(struct fuse *fuse);
 void fuse_issue(struct fuse *fuse);
 
 /* agree.c */
-/* Whether all ranks make the same fuse; mine: how it went on this rank so far. Only place, name,
- * buffer_bytes and in_flight_max need be there. */
+/* Whether all ranks make the same fuse, and can; mine: how it went on this rank. */
 enum shoal_status fuse_compare(const struct fuse *fuse, const struct shoal_fuse_options *options,
                                enum shoal_status mine);
+/* Whether all ranks have their groups. */
+enum shoal_status fuse_confirm(const struct fuse *fuse, enum shoal_status mine);
 /* At the end of the first step: takes over rank 0's order, and moves the tensors. */
 enum shoal_status fuse_agree_order(struct fuse *fuse);
 

@@ -37,8 +37,8 @@ static void begin_step(struct fuse *fuse)
     long long timeout_ms = atomic_load(&fuse->place.parent->timeout_ms);
     if (fuse->under_way)
         return;
-    atomic_store(&fuse->place.data->timeout_ms, timeout_ms);
-    atomic_store(&fuse->place.order->timeout_ms, timeout_ms);
+    atomic_store(&fuse->data->timeout_ms, timeout_ms);
+    atomic_store(&fuse->word_group->timeout_ms, timeout_ms);
     fuse->step++;
     fuse->claimed_count = fuse->ready_now = fuse->named = fuse->sent = 0;
     atomic_store(&fuse->added_count, 0);
@@ -117,7 +117,7 @@ static uint64_t step_now(struct fuse *fuse)
 static enum shoal_status refuse_count(struct fuse *fuse, int tensor, uint64_t count)
 {
     char me[160], what[FUSE_TENSOR_TEXT_BYTES];
-    const struct comm_group *group = fuse->place.data;
+    const struct comm_group *group = fuse->data;
     return fuse_fail(fuse, SHOAL_ERR_MISMATCH,
                      "%s added %s to fuse '%s' with %" PRIu64 " elements in step %" PRIu64
                      "; it was made with %" PRIu64 ": make a new fuse if the model has changed",
@@ -129,7 +129,7 @@ static enum shoal_status refuse_count(struct fuse *fuse, int tensor, uint64_t co
 static enum shoal_status refuse_second(struct fuse *fuse, int tensor)
 {
     char me[160], what[FUSE_TENSOR_TEXT_BYTES];
-    const struct comm_group *group = fuse->place.data;
+    const struct comm_group *group = fuse->data;
     return fuse_fail(fuse, SHOAL_ERR_MISMATCH,
                      "%s added %s to fuse '%s' a second time in step %" PRIu64
                      ": add each tensor once, and call shoal_fuse_finish before the next step",
@@ -198,13 +198,13 @@ static bool is_back(const struct await *await)
 static bool is_over(void *user)
 {
     const struct await *await = user;
-    return is_back(await) || comm_group_broken(await->fuse->place.data);
+    return is_back(await) || comm_group_broken(await->fuse->data);
 }
 
 static void fail_lacking(struct fuse *fuse)
 {
     char me[160], what[FUSE_TENSOR_TEXT_BYTES], more[64] = "";
-    const struct comm_group *group = fuse->place.data;
+    const struct comm_group *group = fuse->data;
     int first = -1, lacking = 0;
     pthread_mutex_lock(&fuse->lock);
     for (int i = fuse->tensor_count - 1; i >= 0; i--)
@@ -230,14 +230,14 @@ static void fail_lacking(struct fuse *fuse)
  * comes before the others'. */
 static int64_t lacking_deadline_ns(const struct fuse *fuse)
 {
-    int64_t timeout_ms = atomic_load(&fuse->place.data->timeout_ms);
+    int64_t timeout_ms = atomic_load(&fuse->data->timeout_ms);
     return base_deadline_ns(timeout_ms - (timeout_ms / 2 < 1000 ? timeout_ms / 2 : 1000));
 }
 
 static void wait_a_slice(struct await *await)
 {
     struct fuse *fuse = await->fuse;
-    struct comm_group *group = fuse->place.data;
+    struct comm_group *group = fuse->data;
     int64_t slice_ns = base_deadline_ns(WAIT_SLICE_MS);
     if (lacks_tensors(fuse) && await->deadline_ns < slice_ns)
         slice_ns = await->deadline_ns;
@@ -339,8 +339,9 @@ enum shoal_status fuse_finish(struct fuse *fuse)
         TRY(take_back(fuse, (int)fuse->order[i], deadline_ns));
     TRY(await_tensor(fuse, ALL_TENSORS, deadline_ns));
     TRY(give_up_requests(fuse));
-    if (fuse->seen)
-        TRY(fuse_agree_order(fuse));
+    enum shoal_status agreed = fuse->seen ? fuse_agree_order(fuse) : SHOAL_OK;
+    if (agreed != SHOAL_OK)
+        return fuse_fail(fuse, agreed, "%s", base_error_text());
     pthread_mutex_lock(&fuse->lock);
     fuse->counted.steps++;
     fuse->under_way = false;
