@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "base/memory.h"
 #include "support/operation.h"
 #include "support/processes.h"
 
@@ -320,12 +321,34 @@ static int nothing_is_copied(shoal_group_t group, void *user)
     return 0;
 }
 
+/* All that a step needs was taken before, or in the first ones. */
+static int nothing_is_taken(shoal_group_t group, void *user)
+{
+    (void)user;
+    struct shoal_fuse_options options = options_of(SMALLEST, 2);
+    shoal_fuse_t fuse = NULL;
+    uint64_t taken = 0;
+    CHECK(shoal_fuse_create(group, &options, &fuse));
+    for (int step = 0; step < 20; step++) {
+        if (step == 2)
+            taken = base_memory_count();
+        for (int i = TENSORS - 1; i >= 0; i--)
+            REQUIRE(add(group, fuse, step, i, APART) == 0);
+        CHECK(shoal_fuse_finish(fuse));
+    }
+    REQUIRE(base_memory_count() == taken);
+    CHECK(shoal_fuse_free(fuse));
+    return 0;
+}
+
 static void test_homes(void **state)
 {
     (void)state;
     expect_run(3, 1, homes);
     expect_run(2, 2, homes);
     expect_run(2, 1, nothing_is_copied);
+    expect_run(1, 1, nothing_is_taken);
+    expect_run(3, 1, nothing_is_taken);
 }
 
 /* ---- which goes next, and how many at a time

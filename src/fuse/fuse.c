@@ -191,14 +191,14 @@ static void set_up(struct fuse *fuse, const struct fuse_place *place,
     pthread_mutex_init(&fuse->lock, NULL);
 }
 
-/* Of closed groups, which live on for these. */
+/* Of closed groups, which live on for these. They are done, but for the engine's last word. */
 static void give_back_requests(struct fuse *fuse)
 {
     for (int b = 0; b < fuse->buffer_count && fuse->words; b++) {
         if (fuse->words[b].request)
-            comm_request_test((struct comm_request **)&fuse->words[b].request);
+            comm_request_wait((struct comm_request **)&fuse->words[b].request, -1);
         if (fuse->buffers[b].request)
-            comm_request_test((struct comm_request **)&fuse->buffers[b].request);
+            comm_request_wait((struct comm_request **)&fuse->buffers[b].request, -1);
     }
 }
 

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "fuse/state.h"
 
-/* Submits one thing that was chosen. */
+/* What was chosen to be submitted. */
 struct move {
     enum { MOVE_NOTHING, MOVE_SEND, MOVE_LISTEN } kind;
     int place; /* in words */
@@ -194,24 +194,27 @@ static enum shoal_status send_buffer(struct fuse *fuse, int place)
     return comm_request_on_done((struct comm_request *)buffer->request, on_reduced, buffer);
 }
 
+static void carry_out(struct fuse *fuse, struct move move)
+{
+    enum shoal_status status =
+        move.kind == MOVE_SEND ? send_buffer(fuse, move.place) : listen_for_word(fuse, move.place);
+    if (status != SHOAL_OK)
+        fuse_fail(fuse, status, "%s", base_error_text());
+}
+
 void fuse_issue(struct fuse *fuse)
 {
     pthread_mutex_lock(&fuse->lock);
-    bool alone = !fuse->moving;
-    struct move move = {MOVE_NOTHING, 0};
-    if (alone)
-        move = next_move(fuse);
-    while (move.kind != MOVE_NOTHING) {
-        fuse->moving = true;
+    if (fuse->moving) {
         pthread_mutex_unlock(&fuse->lock);
-        enum shoal_status status = move.kind == MOVE_SEND ? send_buffer(fuse, move.place)
-                                                          : listen_for_word(fuse, move.place);
-        if (status != SHOAL_OK)
-            fuse_fail(fuse, status, "%s", base_error_text());
-        pthread_mutex_lock(&fuse->lock);
-        move = next_move(fuse);
+        return;
     }
-    if (alone)
-        fuse->moving = false;
+    fuse->moving = true;
+    for (struct move move = next_move(fuse); move.kind != MOVE_NOTHING; move = next_move(fuse)) {
+        pthread_mutex_unlock(&fuse->lock);
+        carry_out(fuse, move);
+        pthread_mutex_lock(&fuse->lock);
+    }
+    fuse->moving = false;
     pthread_mutex_unlock(&fuse->lock);
 }

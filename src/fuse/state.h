@@ -7,8 +7,9 @@
  * buffer: filling -> ready (all its tensors are added) -> sent -> reduced.
  *
  * Invariants
- *  1. All below `lock` is touched under it. It is held for a few instructions: never while a call
- *     is submitted, so it may be taken by callbacks, which run while the engine does.
+ *  1. What changes below `lock` is touched under it, but for requests, which belong to the thread
+ *     that submits, and at the end of the step to the one that finishes. It is held for a few
+ *     instructions, never while a call is submitted: callbacks, which run in the engine, take it.
  *  2. Buffers are submitted in the order of `words`, which is the same on every rank, by one thread
  *     at a time: the one that has set `moving`.
  *  3. words[0 … named) are known here, words[0 … sent) are submitted. Rank 0 knows the next word
@@ -66,11 +67,10 @@ struct fuse {
     size_t elem_bytes;
     int tensor_count, buffer_count, in_flight_max;
     uint64_t buffer_bytes, arena_bytes;
-    bool shared;          /* arenas lie in the region */
-    unsigned char *arena; /* [arena_bytes] */
-    unsigned char
-        *spare;      /* likewise, private: on the way to the order that is learnt; NULL after */
-    uint32_t *order; /* [tensor_count] as tensors lie in the arena */
+    bool shared;                 /* the arena lies in memory that ranks share */
+    unsigned char *arena;        /* [arena_bytes] */
+    unsigned char *spare;        /* [arena_bytes] until the order is learnt, then NULL */
+    uint32_t *order;             /* [tensor_count] as tensors lie in the arena */
     struct fuse_home *homes;     /* [tensor_count] */
     struct fuse_window *windows; /* [buffer_count] */
     atomic_int added_count;      /* tensors in this step */
