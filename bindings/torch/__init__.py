@@ -22,9 +22,16 @@ import torch.distributed as dist
 
 from . import arena
 from .after_import import after_import
+from .ddp import DistributedDataParallel
 from .native import binding
 
-__all__ = ["counters", "create_backend", "monitored_barrier", "shared_memory"]
+__all__ = [
+    "DistributedDataParallel",
+    "counters",
+    "create_backend",
+    "monitored_barrier",
+    "shared_memory",
+]
 
 
 def create_backend(options, backend_options=None):

@@ -10,6 +10,7 @@
 
 #include "arena.h"
 #include "calls.h"
+#include "fusion.h"
 
 namespace shoal_torch
 {
@@ -360,6 +361,13 @@ class ShoalBackend : public c10d::Backend
             ArenaAllocator::expected()[bytes] = use();
     }
 
+    /* An error after shutdown. */
+    std::shared_ptr<Group> use()
+    {
+        TORCH_CHECK(group_, "shoal: this process group was shut down");
+        return group_;
+    }
+
     void abort() override
     {
         if (group_)
@@ -377,12 +385,6 @@ class ShoalBackend : public c10d::Backend
     }
 
   private:
-    std::shared_ptr<Group> use()
-    {
-        TORCH_CHECK(group_, "shoal: this process group was shut down");
-        return group_;
-    }
-
     static void check_pairs(const Tensors &outputs, const Tensors &inputs, const char *operation)
     {
         TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "shoal: ", operation, ": ",
@@ -590,6 +592,40 @@ pybind11::object counters(const c10::intrusive_ptr<c10d::Backend> &backend)
     return named;
 }
 
+/* None if it is another backend. */
+std::shared_ptr<Fuse> make_fuse(const c10::intrusive_ptr<c10d::Backend> &backend, Tensors like,
+                                std::vector<std::string> names, const std::string &name,
+                                at::ScalarType type, uint64_t buffer_bytes)
+{
+    auto *ours = dynamic_cast<ShoalBackend *>(backend.get());
+    if (!ours)
+        return nullptr;
+    return std::make_shared<Fuse>(ours->use(), std::move(like), std::move(names), name, type,
+                                  buffer_bytes);
+}
+
+pybind11::dict fuse_counters(Fuse &fuse)
+{
+    struct shoal_fuse_counters counted = fuse.counters();
+    pybind11::dict named;
+    named["steps"] = counted.steps;
+    named["buffers"] = counted.buffers;
+    named["bytes"] = counted.bytes;
+    named["copied"] = counted.copied;
+    named["held_back"] = counted.held_back;
+    named["overtakings"] = counted.overtakings;
+    named["flight_ns"] = counted.flight_ns;
+    named["waited_ns"] = counted.waited_ns;
+    named["exposed_ns"] = counted.exposed_ns;
+    return named;
+}
+
+/* Whether it is this one. */
+bool is_shoal(const c10::intrusive_ptr<c10d::Backend> &backend)
+{
+    return dynamic_cast<ShoalBackend *>(backend.get()) != nullptr;
+}
+
 } // namespace shoal_torch
 
 PYBIND11_MODULE(shoal_torch_backend, module)
@@ -600,6 +636,14 @@ PYBIND11_MODULE(shoal_torch_backend, module)
     module.def("expect", &shoal_torch::expect);
     module.def("forget", [] { shoal_torch::ArenaAllocator::expected().clear(); });
     module.def("counters", &shoal_torch::counters);
+    module.def("is_shoal", &shoal_torch::is_shoal);
+    pybind11::class_<shoal_torch::Fuse, std::shared_ptr<shoal_torch::Fuse>>(module, "Fuse")
+        .def("home", &shoal_torch::Fuse::home)
+        .def("add", &shoal_torch::Fuse::add)
+        .def("flush", &shoal_torch::Fuse::flush)
+        .def("finish", &shoal_torch::Fuse::finish)
+        .def("counters", &shoal_torch::fuse_counters);
+    module.def("make_fuse", &shoal_torch::make_fuse);
     module.def("leave_arena", [] { shoal_torch::ArenaAllocator::scope().reset(); });
     module.def(
         "stop", [] { shoal_torch::CompletionThreads::get().stop(); },

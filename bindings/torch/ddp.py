@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DistributedDataParallel over fusion buffers: docs/ddp.md."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as Base
+
+from . import arena
+from .native import binding
+from .reducer import Logger, Reducer, Wishes
+
+log = logging.getLogger("shoal.torch")
+
+
+class DistributedDataParallel(Base):
+    """torch's class, with gradients in balanced fusion buffers while the backward pass runs.
+
+    Arguments, methods, attributes and checkpoints are those of
+    torch.nn.parallel.DistributedDataParallel, of which this is a subclass. Where fusion buffers
+    can't be used (parameters on a GPU, a group of another backend, a communication hook), torch's
+    own reducer sums, and `fused` is False.
+
+    Args:
+        module: The model; its parameters must not be added to or taken from afterwards.
+        bucket_cap_mb: MiB of a fusion buffer; None for the option SHOAL_FUSE_BYTES.
+        gradient_as_bucket_view: Gradients are views of the fusion buffers, so that results are not
+            copied; False: they stay where autograd makes them.
+        find_unused_parameters: Passes may leave parameters out.
+        static_graph: All passes use the same parameters equally often.
+        others: As in torch.
+    """
+
+    def _ddp_init_helper(
+        self,
+        parameters: list[torch.nn.Parameter],
+        expect_sparse_gradient: list[bool],
+        param_to_name_mapping: dict[int, str],
+        static_graph: bool,
+    ) -> None:
+        """torch's class calls it to get its reducer."""
+        why_not = self._why_not_fused()
+        if why_not:
+            log.info("gradients are summed by torch's reducer: %s", why_not)
+            super()._ddp_init_helper(
+                parameters, expect_sparse_gradient, param_to_name_mapping, static_graph
+            )
+            return
+        names = [param_to_name_mapping[i].lstrip(".") for i in range(len(parameters))]
+        sparse = [name for i, name in enumerate(names) if expect_sparse_gradient[i]]
+        if sparse:
+            raise ValueError(
+                f"shoal: the gradient of {', '.join(sparse)} is sparse; fusion buffers take dense "
+                "ones: make the embedding with sparse=False, or use torch's "
+                "DistributedDataParallel"
+            )
+        wishes = Wishes(
+            name=f"gradients of {type(self.module).__name__}",
+            finds_unused=self.find_unused_parameters and not static_graph,
+            keeps_at_home=self.gradient_as_bucket_view,
+            buffer_bytes=0 if self.bucket_bytes_cap_default else self.bucket_bytes_cap,
+        )
+        self.reducer = Reducer(parameters, names, self.process_group, wishes)
+        self.logger = Logger(self._facts(parameters))
+        self._passing_sync_batchnorm_handle(self.module)
+
+    def _why_not_fused(self) -> str | None:
+        """Why torch's own reducer sums; None: it does not."""
+        if self.device_type != "cpu":
+            return f"the parameters are on {self.device_type}"
+        group = self.process_group
+        if arena.CPU not in group._device_types or not binding.is_shoal(
+            group._get_backend(arena.CPU)
+        ):
+            return "the process group's backend for CPU tensors is not shoal"
+        if self._use_python_reducer:
+            return "torch.compile was told to sum them"
+        if self.mixed_precision is not None:
+            return "mixed_precision is given"
+        return None
+
+    def _facts(self, parameters: list[torch.nn.Parameter]) -> dict[str, int | str]:
+        bytes_of = [each.numel() * each.element_size() for each in parameters]
+        return {
+            "module_name": type(self.module).__name__,
+            "backend_name": "shoal",
+            "dtypes": ", ".join(sorted({str(each.dtype) for each in parameters})),
+            "rank": dist.get_rank(self.process_group),
+            "world_size": self.process_group.size(),
+            "num_parameter_tensors": len(parameters),
+            "total_parameter_size_bytes": sum(bytes_of),
+            "broadcast_buffers": int(self.forward_sync_buffers),
+            "find_unused_parameters": int(self.find_unused_parameters),
+            "gradient_as_bucket_view": int(self.gradient_as_bucket_view),
+            "iteration": 0,
+        }
+
+    @property
+    def fused(self) -> bool:
+        """Whether fusion buffers are used; False: torch's own reducer sums."""
+        return isinstance(getattr(self, "reducer", None), Reducer)
+
+    def fuse_counters(self) -> list[dict[str, int]]:
+        """What this rank's fusion buffers have done, by the names of struct shoal_fuse_counters in
+        shoal.h: one for each type of gradient; none before the first forward pass or if not
+        `fused`."""
+        return [fuse.counters() for fuse in self.reducer.fuses] if self.fused else []
+
+    def register_comm_hook(self, state: object, hook: Callable) -> None:
+        """torch's. A hook sums buckets by itself, so torch's reducer makes them from here on."""
+        self._check_comm_hook(hook)
+        self._leave_fusion_buffers("a communication hook is registered")
+        super().register_comm_hook(state, hook)
+
+    def _register_builtin_comm_hook(self, comm_hook_type: dist.BuiltinCommHookType) -> None:
+        self._leave_fusion_buffers("a communication hook is registered")
+        super()._register_builtin_comm_hook(comm_hook_type)
+
+    def _leave_fusion_buffers(self, why: str) -> None:
+        if not self.fused:
+            return
+        log.info("gradients are summed by torch's reducer: %s", why)
+        self.reducer._remove_autograd_hooks()
+        parameters, sparse = self._build_params_for_reducer()
+        names = self._build_debug_param_to_name_mapping(parameters)
+        super()._ddp_init_helper(parameters, sparse, names, self.static_graph)
+        if self.static_graph:
+            self.reducer._set_static_graph()
+            self.logger._set_static_graph()
+
+    def _match_all_reduce_for_bwd_pass(self) -> None:
+        """torch's class calls it on a rank that has joined, beside the others' backward pass."""
+        if self.fused:
+            self.reducer.shadow_step()
+        else:
+            super()._match_all_reduce_for_bwd_pass()
+
+    def _match_unused_params_allreduce(self) -> None:
+        """Which parameters are used is part of the fusion buffers."""
+        if not self.fused:
+            super()._match_unused_params_allreduce()
