@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 import xml.etree.ElementTree
 from pathlib import Path
@@ -109,6 +110,93 @@ def test_the_plot(tmp_path):
     assert len(list(picture.iter(f"{SVG}circle"))) >= 5 * 6
 
 
+def step(*arguments):
+    result = run("--model", *arguments, "--json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_a_step_of_training_hides_its_communication():
+    shown = step("resnet-50", "--compute", "400ms", "--hosts", "2,8", "--rate", "25gbit")
+    assert shown["parameters"] == 25557032
+    for row in shown["rows"]:
+        assert row["bound_ns"] == 400e6
+        assert row["time_ns"] < 1.02 * row["bound_ns"]
+        assert row["hidden"] > 0.9
+    assert shown["rows"][0]["alone_ns"] < shown["rows"][1]["alone_ns"] < 400e6
+
+
+def test_a_step_on_a_slow_link_takes_as_long_as_its_communication():
+    shown = step("gpt-2", "--compute", "50ms", "--hosts", "4", "--rate", "1gbit")
+    (row,) = shown["rows"]
+    assert row["bound_ns"] > 1.5 * 4 * shown["parameters"] / 0.125
+    assert row["bound_ns"] < row["alone_ns"] < row["time_ns"] < row["alone_ns"] + 50e6
+
+
+def test_smaller_buffers_leave_less_for_the_end():
+    times = [
+        step("resnet-50", "--compute", "400ms", "--hosts", "2", "--buffer", size)["rows"][0]
+        for size in ("4M", "64M", "100M")
+    ]
+    assert times[0]["time_ns"] < times[1]["time_ns"] < times[2]["time_ns"]
+
+
+def test_a_model_of_ones_own(tmp_path):
+    table = tmp_path / "tiny.txt"
+    table.write_text("model tiny\nparameters 1000006\nb 6 1\nw 1000x1000 9\n")
+    assert step(table, "--hosts", "2")["model"] == "tiny"
+    table.write_text("model tiny\nparameters 6\nw 2y3 9\n")
+    status, text = error("--model", table)
+    assert status == 1
+    assert text == f"shoal sim: {table}:3: expected a shape as 1024x4096, not '2y3'\n"
+
+
+def write_runs(path, factor):
+    """Lines as `shoal bench --json` prints them, of times that were simulated."""
+    lines = []
+    for hosts in (2, 4):
+        for count in (1 << 14, 1 << 18, 1 << 21):
+            shape = ["--hosts", hosts, "--bytes", 4 * count, "--rate", "2gbit", "--latency", "30us"]
+            (row,) = rows("allreduce", *shape, "-a", "direct")
+            lines.append({
+                "op": "allreduce", "dtype": "f32", "ranks": hosts, "hosts": hosts,
+                "bytes": 4 * count, "count": count, "p50_us": factor * row["time_ns"] / 1e3,
+                "settings": {"algorithm": "direct"},
+            })  # fmt: skip
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_calibration_finds_the_links_that_were_measured(tmp_path):
+    runs, fitted = tmp_path / "runs.jsonl", tmp_path / "fitted.txt"
+    write_runs(runs, factor=1)
+    shown = run("--calibrate", runs)
+    assert shown.returncode == 0, shown.stderr
+    fitted.write_text(shown.stdout)
+    rate = re.search(r"^link rate ([\d.]+)gbit", shown.stdout, re.MULTILINE)
+    assert float(rate[1]) == pytest.approx(2, rel=0.03)
+    compared = run("--compare", runs, "--platform", fitted).stdout
+    ratios = [float(line.split()[-1]) for line in compared.splitlines() if "allreduce" in line]
+    assert len(ratios) == 6
+    assert all(0.97 < ratio < 1.03 for ratio in ratios)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ": there is no run in it"),
+        ("{}\n", ":1: expected a line of `shoal bench --json` between two hosts or more"),
+        ("\n{oops}\n", ":2: line 1, column 2: "),
+        ('{"op": "allreduce", "p50_us": "fast"}\n', ":1: line 1, column 31: a number is expected"),
+    ],
+)
+def test_runs_with_an_error(tmp_path, text, expected):
+    runs = tmp_path / "runs.jsonl"
+    runs.write_text(text)
+    status, shown = error("--calibrate", runs)
+    assert status == 1
+    assert shown.startswith(f"shoal sim: {runs}{expected}")
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -121,6 +209,10 @@ def test_the_plot(tmp_path):
         (["allreduce", "-a", "bruck"], "no algorithm 'bruck' for allreduce: there are auto, all,"),
         (["allreduce", "--rate", "10"], "--rate 10: it takes a number above 0 with kbit, mbit"),
         (["allreduce", "-H", "4096", "-n", "2"], "4096 hosts of 2 ranks: at most 4096 ranks"),
+        (["allreduce", "--model", "gpt-2"], "--model is a step of training: 'allreduce' is one"),
+        (["--model", "gpt-3"], "there is no model 'gpt-3': there are bert-large, gpt-2-xl, gpt-2,"),
+        (["--model", "gpt-2", "--buffer", "1"], "--buffer: it takes 65536 bytes or more"),
+        (["--model", "gpt-2", "--compute", "1"], "--compute 1: it takes a number of at least 0"),
         (["allreduce", "--speed"], "there is no option --speed"),
     ],
 )

@@ -15,6 +15,7 @@
 #define BYTES_DEFAULT UINT64_C(100000000)
 #define HOSTS_DEFAULT "2:4096"
 #define NAME_BYTES    32
+#define BUFFER_MIN    65536
 
 int cmd_sim(int argc, char **argv);
 
@@ -30,6 +31,12 @@ enum {
     SIM_RATE,
     SIM_LATENCY,
     SIM_EVERY_RANK,
+    SIM_MODEL,
+    SIM_COMPUTE,
+    SIM_BUFFER,
+    SIM_IN_FLIGHT,
+    SIM_CALIBRATE,
+    SIM_COMPARE,
     SIM_PLOT,
     SIM_JSON,
     SIM_PRINT,
@@ -58,6 +65,17 @@ static const struct argument table[SIM_COUNT] = {
     [SIM_LATENCY] = {"latency", 0, "TIME", "of every host's link, instead of the platform's"},
     [SIM_EVERY_RANK] = {"every-rank", 0, NULL,
                         "simulate every rank also where one host could stand for all"},
+    [SIM_MODEL] = {"model", 'm', "NAME",
+                   "simulate a step of training: bert-large, gpt-2, gpt-2-xl, mask-rcnn-r50,\n"
+                   "resnet-50, or a file as in models/"},
+    [SIM_COMPUTE] = {"compute", 'c', "TIME",
+                     "of a step's forward and backward pass (default 200ms)"},
+    [SIM_BUFFER] = {"buffer", 0, "SIZE", "of a fusion buffer (default 4M)"},
+    [SIM_IN_FLIGHT] = {"in-flight", 0, "N", "fusion buffers on their way at a time (default 2)"},
+    [SIM_CALIBRATE] = {"calibrate", 0, "FILE",
+                       "fit rate, latency and message costs of the platform to runs between hosts\n"
+                       "(lines of shoal bench --json), and print it"},
+    [SIM_COMPARE] = {"compare", 0, "FILE", "the same runs beside the platform as it is"},
     [SIM_PLOT] = {"plot", 0, "FILE", "draw time over hosts, beside the bound, as SVG"},
     [SIM_JSON] = {"json", 0, NULL, "as one JSON object"},
     [SIM_PRINT] = {"print-platform", 0, NULL, "print the platform as a file, and simulate nothing"},
@@ -68,20 +86,26 @@ static const struct argument table[SIM_COUNT] = {
 struct words {
     const char *operation, *platform, *hosts, *algorithms, *rate, *latency;
     long ranks; /* 0: not given */
-    bool print, help;
+    long in_flight;
+    const char *runs; /* of --calibrate or --compare */
+    bool fits, print, help;
 };
 
 static void usage(void)
 {
-    printf("usage: shoal sim OPERATION [OPTION...]\n\n"
+    printf("usage: shoal sim OPERATION [OPTION...]\n"
+           "       shoal sim --model NAME --compute TIME [OPTION...]\n"
+           "       shoal sim --calibrate FILE [--platform FILE]\n\n"
            "Runs an operation's schedules over a model of hosts and links, in virtual time: how\n"
-           "long it takes on 2 to 4096 hosts, beside the least possible time.\n\n"
+           "long it takes on 2 to 4096 hosts, beside the least possible time. Or a training step,\n"
+           "whose gradients are summed in fusion buffers while they become ready.\n\n"
            "OPERATION is allreduce, reduce, broadcast, allgather, gather, reduce_scatter,\n"
            "scatter, alltoall or barrier.\n\n");
     arguments_help(table, SIM_COUNT, stdout);
     printf("\nFor example:\n"
            "  shoal sim allreduce --rate 25gbit --latency 10us --algorithm all --plot a.svg\n"
-           "  shoal sim allreduce --platform cluster.txt --bytes 400M\n");
+           "  shoal sim allreduce --platform cluster.txt --bytes 400M\n"
+           "  shoal sim --model bert-large --compute 300ms --rate 25gbit --hosts 2:64\n");
 }
 
 /* ---- arguments ----------------------------------------------------------------------------- */
@@ -101,6 +125,15 @@ static enum shoal_status take_argument(int id, const char *value, struct sim_req
     case SIM_RATE: words->rate = value; break;
     case SIM_LATENCY: words->latency = value; break;
     case SIM_EVERY_RANK: request->every_rank = true; break;
+    case SIM_MODEL: request->model_name = value; break;
+    case SIM_COMPUTE: return sim_parse_time("--compute", value, &request->compute_ns);
+    case SIM_BUFFER: return argument_bytes("--buffer", value, &request->buffer_bytes);
+    case SIM_IN_FLIGHT: return argument_number("--in-flight", value, 1, 16, &words->in_flight);
+    case SIM_CALIBRATE:
+    case SIM_COMPARE:
+        words->runs = value;
+        words->fits = id == SIM_CALIBRATE;
+        break;
     case SIM_PLOT: request->plot_path = value; break;
     case SIM_JSON: request->json = true; break;
     case SIM_PRINT: words->print = true; break;
@@ -226,12 +259,21 @@ static enum shoal_status make_platform(const struct words *words, struct sim_req
 static enum shoal_status put_together(const struct words *words, struct sim_request *request)
 {
     TRY(make_platform(words, request));
-    if (words->print)
+    if (words->print || words->runs)
         return SHOAL_OK;
-    if (!words->operation)
+    request->in_flight = (int)words->in_flight;
+    if (request->buffer_bytes < BUFFER_MIN)
+        return base_error(SHOAL_ERR_ARGUMENT, "--buffer: it takes %d bytes or more", BUFFER_MIN);
+    if (request->model_name && words->operation)
+        return base_error(SHOAL_ERR_ARGUMENT, "--model is a step of training: '%s' is one too many",
+                          words->operation);
+    if (request->model_name)
+        TRY(model_read(request->model_name, &request->model));
+    else if (!words->operation)
         return base_error(SHOAL_ERR_ARGUMENT,
                           "which operation? For example: shoal sim allreduce --hosts 2:64");
-    TRY(argument_operation(words->operation, &request->kind));
+    if (words->operation)
+        TRY(argument_operation(words->operation, &request->kind));
     char own[16];
     snprintf(own, sizeof(own), "%d", request->platform->host_count);
     const char *otherwise = words->platform ? own : HOSTS_DEFAULT;
@@ -276,8 +318,11 @@ static int fail(enum shoal_status status)
 
 int cmd_sim(int argc, char **argv)
 {
-    struct sim_request request = {.bytes = BYTES_DEFAULT, .dtype = SHOAL_F32};
-    struct words words = {0};
+    struct sim_request request = {.bytes = BYTES_DEFAULT,
+                                  .dtype = SHOAL_F32,
+                                  .compute_ns = 200e6,
+                                  .buffer_bytes = UINT64_C(4) << 20};
+    struct words words = {.in_flight = 2};
     enum shoal_status status = take_arguments(argc, argv, &request, &words);
     if (status == SHOAL_OK && words.help) {
         usage();
@@ -287,9 +332,12 @@ int cmd_sim(int argc, char **argv)
         status = put_together(&words, &request);
     if (status == SHOAL_OK && words.print)
         sim_platform_print(request.platform, stdout);
+    else if (status == SHOAL_OK && words.runs)
+        status = sim_calibrate(request.platform, words.runs, words.fits);
     else if (status == SHOAL_OK)
         status = show(&request);
     base_free(request.hosts);
+    model_release(&request.model);
     sim_platform_free(request.platform);
     return status == SHOAL_OK ? 0 : fail(status);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sim.h: `shoal sim` in parts: sim.c reads the arguments, sim_scale.c simulates an operation on
- * many numbers of hosts, and the others show it.
+ * many numbers of hosts, sim_step.c the steps of a training, and the others show it.
  */
 #ifndef SHOAL_CMD_SIM_H
 #define SHOAL_CMD_SIM_H
@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "coll/coll.h"
+#include "model.h"
 #include "scaled_text.h"
 #include "sim/sim.h"
 
@@ -28,6 +29,11 @@ struct sim_request {
     uint64_t segment_bytes; /* 0: by the table */
     bool reproducible, every_rank, json;
     const char *plot_path;
+    const char *model_name; /* NULL: an operation, no training */
+    struct model model;
+    double compute_ns;     /* of a step: forward and backward pass */
+    uint64_t buffer_bytes; /* fusion buffers */
+    int in_flight;         /* so many of them at a time */
 };
 
 /* One algorithm on one number of hosts. */
@@ -36,6 +42,7 @@ struct sim_row {
     const char *asked; /* "auto", or the algorithm's name */
     const char *algorithm;
     double time_ns, bound_ns; /* time_ns 0: there is none, and `why_not` says why */
+    double alone_ns;          /* of a step: its communication without the computing */
     uint64_t messages;        /* sent by the rank that sends most */
     uint64_t events;
     bool every_rank; /* simulated one by one; else one host stood for all */
@@ -49,9 +56,33 @@ struct sim_table {
     int row_count;
 };
 
+/* What the ranks of a number of hosts do. */
+struct sim_scene {
+    const struct sim_request *request;
+    struct sim_platform *platform; /* the request's, with so many hosts */
+    struct coll_shape shape;
+    int *host_of;
+};
+
+/* Gives the shape's count: a buffer of so many bytes, or so many of all blocks together. Counts are
+ * rounded up to equal shares, so that all ranks do the same. */
+void sim_scene_count(struct sim_scene *scene, uint64_t bytes);
+/* The algorithm that was asked for, or that the table chooses; SHOAL_ERR_ARGUMENT: it cannot. */
+enum shoal_status sim_scene_choose(const struct sim_scene *scene, const char *asked,
+                                   const struct coll_algorithm **out);
+/* A ring among a host's accelerators before the hosts' allreduce, or one after it. */
+double sim_scene_accelerators_ns(const struct sim_scene *scene);
+
+/* Simulates a step of training; fills all of the row but hosts and `asked`. */
+enum shoal_status sim_step_simulate(struct sim_scene *scene, struct sim_row *row);
+
 /* Release in any case. */
 enum shoal_status sim_table_fill(const struct sim_request *request, struct sim_table *table);
 void sim_table_release(struct sim_table *table);
+
+/* Prints each run of a file of `shoal bench --json` beside its simulated time, then the platform;
+ * fits: after it was fitted to them. */
+enum shoal_status sim_calibrate(struct sim_platform *platform, const char *path, bool fits);
 
 void sim_print_text(const struct sim_table *table, FILE *out);
 void sim_print_json(const struct sim_table *table, FILE *out);

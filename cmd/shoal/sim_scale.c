@@ -8,56 +8,46 @@
 #include "base/status.h"
 #include "kernel/kernel.h"
 
-/* What the ranks of a number of hosts do. */
-struct scene {
-    const struct sim_request *request;
-    struct sim_platform *platform; /* the request's, with so many hosts */
-    struct coll_shape shape;
-    int *host_of;
-};
-
 static bool has_blocks(enum coll_kind kind)
 {
     return kind != COLL_ALLREDUCE && kind != COLL_REDUCE && kind != COLL_BROADCAST;
 }
 
-/* Counts are rounded up to equal shares, so that all ranks do the same. */
-static uint64_t count_for(const struct sim_request *request, int size, size_t elem_bytes)
+void sim_scene_count(struct sim_scene *scene, uint64_t bytes)
 {
-    uint64_t ranks = (uint64_t)size;
-    uint64_t each = (request->bytes / elem_bytes + ranks - 1) / ranks;
-    return request->kind == COLL_BARRIER ? 0 : has_blocks(request->kind) ? each : each * ranks;
+    const struct sim_request *request = scene->request;
+    struct coll_shape *shape = &scene->shape;
+    uint64_t ranks = (uint64_t)shape->size;
+    uint64_t each = (bytes / shape->elem_bytes + ranks - 1) / ranks;
+    shape->count = shape->kind == COLL_BARRIER ? 0 : has_blocks(shape->kind) ? each : each * ranks;
+    shape->segment_count = request->segment_bytes ? request->segment_bytes / shape->elem_bytes
+                                                  : coll_segment_count(shape);
+    if (shape->segment_count == 0)
+        shape->segment_count = 1;
 }
 
 static enum shoal_status scene_init(const struct sim_request *request, int hosts,
-                                    struct scene *scene)
+                                    struct sim_scene *scene)
 {
-    *scene = (struct scene){.request = request, .platform = request->platform};
+    *scene = (struct sim_scene){.request = request, .platform = request->platform};
     TRY(sim_platform_resize(scene->platform, hosts));
     int each = scene->platform->ranks_per_host, size = hosts * each;
-    size_t elem_bytes = shoal_dtype_bytes(request->dtype);
     TRY(BASE_NEW_ARRAY(&scene->host_of, size, "the ranks' hosts"));
     for (int rank = 0; rank < size; rank++)
         scene->host_of[rank] = rank / each;
-    struct coll_shape *shape = &scene->shape;
-    *shape = (struct coll_shape){.kind = request->kind,
-                                 .size = size,
-                                 .elem_bytes = elem_bytes,
-                                 .wide_sums = kernel_dtype_is_half(request->dtype),
-                                 .count = count_for(request, size, elem_bytes),
-                                 .in_place = request->kind == COLL_BROADCAST,
-                                 .segment_count = 1,
-                                 .host_of = scene->host_of,
-                                 .host_count = hosts};
-    shape->segment_count =
-        request->segment_bytes ? request->segment_bytes / elem_bytes : coll_segment_count(shape);
-    if (shape->segment_count == 0)
-        shape->segment_count = 1;
+    scene->shape = (struct coll_shape){.kind = request->kind,
+                                       .size = size,
+                                       .elem_bytes = shoal_dtype_bytes(request->dtype),
+                                       .wide_sums = kernel_dtype_is_half(request->dtype),
+                                       .in_place = request->kind == COLL_BROADCAST,
+                                       .host_of = scene->host_of,
+                                       .host_count = hosts};
+    sim_scene_count(scene, request->bytes);
     return SHOAL_OK;
 }
 
-static enum shoal_status choose(const struct scene *scene, const char *asked,
-                                const struct coll_algorithm **out)
+enum shoal_status sim_scene_choose(const struct sim_scene *scene, const char *asked,
+                                   const struct coll_algorithm **out)
 {
     const struct sim_request *request = scene->request;
     char forced[128]; /* "allreduce:ring", so that ring must be one of allreduce's */
@@ -70,20 +60,19 @@ static enum shoal_status choose(const struct scene *scene, const char *asked,
     return SHOAL_OK;
 }
 
-/* A ring among a host's accelerators before the hosts' allreduce, and one after it. */
-static double accelerators_ns(const struct scene *scene)
+double sim_scene_accelerators_ns(const struct sim_scene *scene)
 {
     const struct sim_platform *platform = scene->platform;
     double bytes = (double)scene->shape.count * (double)scene->shape.elem_bytes;
     double share = (platform->accelerators - 1.0) / platform->accelerators;
-    return 2 * share * bytes / platform->accelerator_bytes_per_ns;
+    return share * bytes / platform->accelerator_bytes_per_ns;
 }
 
-static enum shoal_status simulate(const struct scene *scene, struct sim_row *row)
+static enum shoal_status simulate(const struct sim_scene *scene, struct sim_row *row)
 {
     const struct coll_algorithm *algorithm;
     struct sim_programs *programs;
-    TRY(choose(scene, row->asked, &algorithm));
+    TRY(sim_scene_choose(scene, row->asked, &algorithm));
     TRY(sim_programs_create(algorithm, &scene->shape, true, &programs));
     struct sim_operation operation = {.programs = programs};
     struct sim_run run = {.platform = scene->platform,
@@ -99,16 +88,18 @@ static enum shoal_status simulate(const struct scene *scene, struct sim_row *row
     row->exact = row->every_rank || programs->exact;
     sim_programs_free(programs);
     if (status == SHOAL_OK)
-        row->time_ns = run.end_ns + accelerators_ns(scene);
+        row->time_ns = run.end_ns + 2 * sim_scene_accelerators_ns(scene);
     return status;
 }
 
 /* What an algorithm cannot do, or what is too large to simulate, is a gap in the table. */
-static enum shoal_status fill_row(const struct scene *scene, const char *asked, struct sim_row *row)
+static enum shoal_status fill_row(struct sim_scene *scene, const char *asked, struct sim_row *row)
 {
     *row = (struct sim_row){.hosts = scene->platform->host_count, .asked = asked};
-    row->bound_ns = sim_bound(scene->platform, &scene->shape) + accelerators_ns(scene);
-    enum shoal_status status = simulate(scene, row);
+    row->bound_ns =
+        sim_bound(scene->platform, &scene->shape) + 2 * sim_scene_accelerators_ns(scene);
+    enum shoal_status status =
+        scene->request->model_name ? sim_step_simulate(scene, row) : simulate(scene, row);
     if (status != SHOAL_ERR_ARGUMENT && status != SHOAL_ERR_LIMIT)
         return status;
     snprintf(row->why_not, sizeof(row->why_not), "%s", base_error_text());
@@ -123,7 +114,7 @@ enum shoal_status sim_table_fill(const struct sim_request *request, struct sim_t
     TRY(BASE_NEW_ARRAY(&table->rows, request->algorithm_count * request->host_count, "the table"));
     table->row_count = request->algorithm_count * request->host_count;
     for (int i = 0; i < request->host_count; i++) {
-        struct scene scene;
+        struct sim_scene scene;
         enum shoal_status status = scene_init(request, request->hosts[i], &scene);
         for (int k = 0; status == SHOAL_OK && k < request->algorithm_count; k++)
             status =

@@ -72,10 +72,17 @@ static void print_head(const struct chart *chart)
     svg_begin(WIDTH, HEIGHT, out);
     fprintf(out, ".g{stroke:#e3e6ea}.c{fill:none;stroke-width:2;stroke-linejoin:round}");
     svg_end_style(out);
-    fprintf(out, "<text x=\"16\" y=\"28\" font-size=\"18\">%s%s%s on %d to %d hosts</text>\n",
-            comm_kind_name(request->kind), request->kind == COLL_BARRIER ? "" : " of ",
-            request->kind == COLL_BARRIER ? "" : scaled_bytes_text((double)request->bytes),
-            request->hosts[0], request->hosts[request->host_count - 1]);
+    fprintf(out, "<text x=\"16\" y=\"28\" font-size=\"18\">");
+    if (request->model_name)
+        fprintf(out, "a step of %s, %s of computing,", request->model.name,
+                scaled_time_text(request->compute_ns));
+    else if (request->kind == COLL_BARRIER)
+        fprintf(out, "barrier");
+    else
+        fprintf(out, "%s of %s", comm_kind_name(request->kind),
+                scaled_bytes_text((double)request->bytes));
+    fprintf(out, " on %d to %d hosts</text>\n", request->hosts[0],
+            request->hosts[request->host_count - 1]);
     fprintf(out,
             "<text class=\"m\" x=\"16\" y=\"48\">simulated; %d rank%s on each host, links of %g "
             "Gbit/s and %s</text>\n",

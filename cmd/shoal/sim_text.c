@@ -7,16 +7,32 @@
 static void print_head(const struct sim_request *request, FILE *out)
 {
     const struct sim_platform *platform = request->platform;
-    fprintf(out, "%s", comm_kind_name(request->kind));
-    if (request->kind != COLL_BARRIER)
-        fprintf(out, " of %s (%s)", scaled_bytes_text((double)request->bytes),
-                shoal_dtype_name(request->dtype));
-    fprintf(out, ", %d rank%s on each host, links of %g Gbit/s and %s\n", platform->ranks_per_host,
+    if (request->model_name)
+        fprintf(out,
+                "a step of %s: %llu parameters (%s) in %d tensors, %s of computing; buffers "
+                "of %s, %d at a time\n",
+                request->model.name, (unsigned long long)request->model.parameters,
+                shoal_dtype_name(request->dtype), request->model.tensor_count,
+                scaled_time_text(request->compute_ns),
+                scaled_bytes_text((double)request->buffer_bytes), request->in_flight);
+    else if (request->kind == COLL_BARRIER)
+        fprintf(out, "barrier\n");
+    else
+        fprintf(out, "%s of %s (%s)\n", comm_kind_name(request->kind),
+                scaled_bytes_text((double)request->bytes), shoal_dtype_name(request->dtype));
+    fprintf(out, "%d rank%s on each host, links of %g Gbit/s and %s\n", platform->ranks_per_host,
             platform->ranks_per_host > 1 ? "s" : "", platform->link_bytes_per_ns * 8,
             scaled_time_text(platform->link_latency_ns));
 }
 
-static void print_row(const struct sim_row *row, FILE *out)
+/* Of a step's communication, the share that the computing hides. */
+static double hidden_share(const struct sim_request *request, const struct sim_row *row)
+{
+    double exposed_ns = row->time_ns - request->compute_ns;
+    return row->alone_ns > exposed_ns ? 1 - exposed_ns / row->alone_ns : 0;
+}
+
+static void print_row(const struct sim_request *request, const struct sim_row *row, FILE *out)
 {
     bool chosen = strcmp(row->asked, "auto") == 0;
     char name[64];
@@ -32,6 +48,9 @@ static void print_row(const struct sim_row *row, FILE *out)
         fprintf(out, " %6.3f", row->time_ns / row->bound_ns);
     else
         fprintf(out, " %6s", "-");
+    if (request->model_name)
+        fprintf(out, " %10s %5.0f %%", scaled_time_text(row->alone_ns),
+                100 * hidden_share(request, row));
     fprintf(out, " %9llu  %s\n", (unsigned long long)row->messages,
             row->every_rank ? "every rank"
             : row->exact    ? "one host for all"
@@ -42,17 +61,17 @@ void sim_print_text(const struct sim_table *table, FILE *out)
 {
     const struct sim_request *request = table->request;
     print_head(request, out);
-    fprintf(out, "%6s  %-20s %10s %10s %6s %9s  %s\n", "hosts", "algorithm", "time", "bound",
-            "times", "messages", "simulated");
+    fprintf(out, "%6s  %-20s %10s %10s %6s%s %9s  %s\n", "hosts", "algorithm", "time", "bound",
+            "times", request->model_name ? "      alone  hidden" : "", "messages", "simulated");
     for (int i = 0; i < request->host_count; i++)
         for (int k = 0; k < request->algorithm_count; k++)
-            print_row(&table->rows[k * request->host_count + i], out);
+            print_row(request, &table->rows[k * request->host_count + i], out);
     for (int k = 0; k < request->algorithm_count; k++)
         if (strcmp(request->algorithms[k], "auto") == 0)
             fprintf(out, "* as the table chooses\n");
 }
 
-static void print_json_row(const struct sim_row *row, FILE *out)
+static void print_json_row(const struct sim_request *request, const struct sim_row *row, FILE *out)
 {
     fprintf(out, "    {\"hosts\": %d, \"asked\": \"%s\", ", row->hosts, row->asked);
     if (row->time_ns == 0 && row->why_not[0]) {
@@ -62,21 +81,32 @@ static void print_json_row(const struct sim_row *row, FILE *out)
     }
     fprintf(out,
             "\"algorithm\": \"%s\", \"time_ns\": %.0f, \"bound_ns\": %.0f, \"messages\": %llu, "
-            "\"events\": %llu, \"every_rank\": %s, \"exact\": %s}",
+            "\"events\": %llu, \"every_rank\": %s, \"exact\": %s",
             row->algorithm, row->time_ns, row->bound_ns, (unsigned long long)row->messages,
             (unsigned long long)row->events, row->every_rank ? "true" : "false",
             row->exact ? "true" : "false");
+    if (request->model_name)
+        fprintf(out, ", \"alone_ns\": %.0f, \"hidden\": %.4f", row->alone_ns,
+                hidden_share(request, row));
+    fprintf(out, "}");
 }
 
 void sim_print_json(const struct sim_table *table, FILE *out)
 {
     const struct sim_request *request = table->request;
-    fprintf(out, "{\n  \"operation\": \"%s\",\n  \"dtype\": \"%s\",\n  \"bytes\": %llu,\n",
-            comm_kind_name(request->kind), shoal_dtype_name(request->dtype),
-            (unsigned long long)request->bytes);
+    fprintf(out, "{\n  \"dtype\": \"%s\",\n", shoal_dtype_name(request->dtype));
+    if (request->model_name)
+        fprintf(out,
+                "  \"model\": \"%s\",\n  \"parameters\": %llu,\n  \"compute_ns\": %.0f,\n  "
+                "\"buffer_bytes\": %llu,\n  \"in_flight\": %d,\n",
+                request->model.name, (unsigned long long)request->model.parameters,
+                request->compute_ns, (unsigned long long)request->buffer_bytes, request->in_flight);
+    else
+        fprintf(out, "  \"operation\": \"%s\",\n  \"bytes\": %llu,\n",
+                comm_kind_name(request->kind), (unsigned long long)request->bytes);
     fprintf(out, "  \"ranks_per_host\": %d,\n  \"rows\": [\n", request->platform->ranks_per_host);
     for (int i = 0; i < table->row_count; i++) {
-        print_json_row(&table->rows[i], out);
+        print_json_row(request, &table->rows[i], out);
         fprintf(out, "%s\n", i + 1 < table->row_count ? "," : "");
     }
     fprintf(out, "  ]\n}\n");

@@ -3,6 +3,7 @@
 #include "boot/json.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -295,6 +296,20 @@ enum shoal_status boot_json_skip(struct boot_json *json)
             return SHOAL_OK;
         TRY(boot_json_skip(json));
     }
+}
+
+enum shoal_status boot_json_number(struct boot_json *json, double *out)
+{
+    char text[64] = "", next = peek(json);
+    const char *begin = json->at;
+    if (next != '-' && (next < '0' || next > '9'))
+        return boot_json_error(json, "a number is expected here");
+    TRY(number(json));
+    if ((size_t)(json->at - begin) >= sizeof(text))
+        return boot_json_error(json, "this number is too long");
+    memcpy(text, begin, (size_t)(json->at - begin));
+    *out = strtod(text, NULL);
+    return SHOAL_OK;
 }
 
 enum shoal_status boot_json_end(struct boot_json *json)

@@ -43,6 +43,8 @@ enum shoal_status boot_json_member(struct boot_json *json, char *name, size_t by
 enum shoal_status boot_json_element(struct boot_json *json, bool *more);
 /* A string as UTF-8; one that doesn't fit, or holds a NUL, is an error. */
 enum shoal_status boot_json_string(struct boot_json *json, char *out, size_t bytes);
+/* A number, as near as a double comes. */
+enum shoal_status boot_json_number(struct boot_json *json, double *out);
 /* Any one value. */
 enum shoal_status boot_json_skip(struct boot_json *json);
 /* Nothing but blanks may follow. */
