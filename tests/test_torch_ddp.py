@@ -21,6 +21,7 @@ from torch_ranks import lies_in_a_region, new_method, rank_start  # noqa: E402 (
 
 dist = pytest.importorskip("torch.distributed")
 from torch.nn.parallel import DistributedDataParallel as TorchDDP  # noqa: E402
+from torch.nn.parallel.distributed import _MixedPrecision  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 DDP = shoal.torch.DistributedDataParallel
@@ -171,6 +172,53 @@ def rank_types(rank, size, view):
 @BOTH
 def test_parameters_of_several_types(pair, view):
     pair.call(rank_types, view)
+
+
+class Cast(torch.nn.Module):
+    """By hand what mixed_precision does."""
+
+    def __init__(self, network, dtype):
+        super().__init__()
+        self.network, self.dtype = network, dtype
+
+    def forward(self, inputs):
+        cast = {name: p.to(self.dtype) for name, p in self.network.named_parameters()}
+        return torch.func.functional_call(self.network, cast, (inputs.to(self.dtype),))
+
+
+def bfloat_hook(group, bucket):
+    """The sum of bfloat16 numbers, the mean in the end."""
+    sent = bucket.buffer().to(torch.bfloat16)
+    future = dist.all_reduce(sent, op=dist.ReduceOp.AVG, async_op=True).get_future()
+    return future.then(lambda done: bucket.buffer().copy_(done.value()[0]))
+
+
+def rank_precision(rank, size, view):
+    low = torch.bfloat16
+    by_hand = made(TorchDDP, lambda: Cast(mlp(), low), rank)
+    by_hand.register_comm_hook(None, bfloat_hook)
+    wanted = train(by_hand, samples(rank))
+    precision = _MixedPrecision(param_dtype=low)
+    options = {"gradient_as_bucket_view": view, "mixed_precision": precision}
+    assert same(train(made(DDP, mlp, rank, **options), samples(rank)), wanted)
+
+    exact = made(TorchDDP, lambda: Cast(mlp(), low), rank)
+    options["mixed_precision"] = _MixedPrecision(param_dtype=low, reduce_dtype=torch.float32)
+    ours = made(DDP, mlp, rank, **options)
+    assert same(train(ours, samples(rank)), train(exact, samples(rank)))
+
+    only_sums = made(TorchDDP, mlp, rank)
+    only_sums.register_comm_hook(None, bfloat_hook)
+    options["mixed_precision"] = _MixedPrecision(reduce_dtype=low, buffer_dtype=low)
+    ours = copy.deepcopy(made(DDP, mlp, rank, **options))
+    assert same(train(ours, samples(rank)), train(only_sums, samples(rank)))
+    with_buffers = made(DDP, conv, rank, **options)
+    assert [buffer.dtype for buffer in with_buffers.buffers()] == [low, low, torch.int64]
+
+
+@BOTH
+def test_mixed_precision(pair, view):
+    pair.call(rank_precision, view)
 
 
 def rank_unused(rank, size, view):

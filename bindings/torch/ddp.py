@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.utils import _cast_forward_inputs
+from torch.func import functional_call
 from torch.nn.parallel import DistributedDataParallel as Base
+from torch.nn.parallel.distributed import _MixedPrecision
 
 from . import arena
 from .native import binding
@@ -32,8 +36,12 @@ class DistributedDataParallel(Base):
             copied; False: they stay where autograd makes them.
         find_unused_parameters: Passes may leave parameters out.
         static_graph: All passes use the same parameters equally often.
+        mixed_precision: The types that forward casts parameters and inputs to, that gradients are
+            summed in, and of buffers; parameters and gradients keep theirs.
         others: As in torch.
     """
+
+    precision: _MixedPrecision | None = None  # that is carried out here and not by torch's class
 
     def _ddp_init_helper(
         self,
@@ -58,11 +66,14 @@ class DistributedDataParallel(Base):
                 "ones: make the embedding with sparse=False, or use torch's "
                 "DistributedDataParallel"
             )
+        sum_type = self._take_precision()
+        one_type = all(sum_type in (None, each.dtype) for each in parameters)
         wishes = Wishes(
             name=f"gradients of {type(self.module).__name__}",
             finds_unused=self.find_unused_parameters and not static_graph,
-            keeps_at_home=self.gradient_as_bucket_view,
+            keeps_at_home=self.gradient_as_bucket_view and one_type,
             buffer_bytes=0 if self.bucket_bytes_cap_default else self.bucket_bytes_cap,
+            sum_type=sum_type,
         )
         self.reducer = Reducer(parameters, names, self.process_group, wishes)
         self.logger = Logger(self._facts(parameters))
@@ -79,9 +90,33 @@ class DistributedDataParallel(Base):
             return "the process group's backend for CPU tensors is not shoal"
         if self._use_python_reducer:
             return "torch.compile was told to sum them"
-        if self.mixed_precision is not None:
-            return "mixed_precision is given"
         return None
+
+    def _take_precision(self) -> torch.dtype | None:
+        """Carries out the argument mixed_precision here: torch's way needs a GPU's streams. Returns
+        the type that gradients are summed in; None: their own."""
+        if self.mixed_precision is not None:
+            self.precision, self.mixed_precision = self.mixed_precision, None
+        if self.precision is None:
+            return None
+        for buffer in self.modules_buffers:
+            if self.precision.buffer_dtype and buffer.is_floating_point():
+                buffer.data = buffer.to(self.precision.buffer_dtype)
+        return self.precision.reduce_dtype or self.precision.param_dtype
+
+    def _run_ddp_forward(self, *inputs: Any, **named: Any) -> Any:
+        """torch's class calls it for the forward pass of the module."""
+        if self.precision is None or self.precision.param_dtype is None:
+            return super()._run_ddp_forward(*inputs, **named)
+        dtype = self.precision.param_dtype
+        cast = {
+            name: parameter.to(dtype)
+            for name, parameter in self.module.named_parameters()
+            if parameter.is_floating_point() and name not in self.parameters_to_ignore
+        }
+        inputs, named = _cast_forward_inputs(dtype, *inputs, **named)
+        with self._inside_ddp_forward():
+            return functional_call(self.module, cast, inputs, named)
 
     def _facts(self, parameters: list[torch.nn.Parameter]) -> dict[str, int | str]:
         bytes_of = [each.numel() * each.element_size() for each in parameters]

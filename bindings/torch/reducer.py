@@ -35,12 +35,14 @@ class Wishes:
     finds_unused: Passes may leave parameters out.
     keeps_at_home: Gradients are views of the fusion buffers.
     buffer_bytes: Of a fusion buffer; 0 for the option's.
+    sum_type: Gradients of floating point are summed in this type; None: in their own.
     """
 
     name: str
     finds_unused: bool
     keeps_at_home: bool
     buffer_bytes: int
+    sum_type: torch.dtype | None = None
 
 
 class Step:
@@ -136,12 +138,17 @@ class Reducer:
         """Whether passes may leave parameters out, so that ranks tell which they used."""
         return self.wishes.finds_unused or self.is_static
 
+    def _sum_type(self, parameter: torch.nn.Parameter) -> torch.dtype:
+        wanted = self.wishes.sum_type
+        return wanted if wanted and parameter.is_floating_point() else parameter.dtype
+
     def _make_fuses(self) -> None:
         backend = self.group._get_backend(arena.CPU)
-        types = list(dict.fromkeys(parameter.dtype for parameter in self.parameters))
+        type_of = [self._sum_type(parameter) for parameter in self.parameters]
+        types = list(dict.fromkeys(type_of))
         places: dict[int, tuple[binding.Fuse, int]] = {}
         for dtype in types:
-            of_type = [i for i, one in enumerate(self.parameters) if one.dtype == dtype]
+            of_type = [i for i, one in enumerate(type_of) if one == dtype]
             like = [self.parameters[i].detach() for i in of_type]
             names = [self.names[i] for i in of_type]
             if self.has_flags and not self.fuses:
@@ -329,7 +336,7 @@ class Reducer:
         for index in indices:
             parameter = self.parameters[index]
             if parameter.grad is None:
-                parameter.grad = self.homes[index].clone()
+                parameter.grad = self.homes[index].to(parameter.dtype, copy=True)
             else:
                 parameter.grad.detach().copy_(self.homes[index])
 
