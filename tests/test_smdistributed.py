@@ -230,7 +230,7 @@ OLDER = """
     dist.all_gather(weights, net[0].weight.detach(), group=dist.group.WORLD)
     assert torch.equal(weights[0], weights[1])
     state = model.state_dict()
-    assert list(state) == list(net.state_dict())
+    assert model.fused and list(state) == list(net.state_dict())
     for prefix in ("", "module."):
         other = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16),
                                     torch.nn.Linear(16, 2))

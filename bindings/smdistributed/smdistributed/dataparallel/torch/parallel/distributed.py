@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shoal.torch import DistributedDataParallel as Base
 from torch import nn
 from torch.distributed import ProcessGroup
-from torch.nn.parallel import DistributedDataParallel as Base
 
 from .. import torch_smddp  # noqa: F401 (registers the backend)
 
@@ -16,7 +16,7 @@ __all__ = ["DistributedDataParallel"]
 
 
 class DistributedDataParallel(Base):
-    """torch's, with the older arguments, over the process group that there is.
+    """Shoal's, with the older arguments, over the process group that there is.
 
     Unlike torch's, its state is that of the module it wraps, without "module." in front of the
     names, and rank 0's buffers are sent to all at the start whatever `broadcast_buffers` says.
@@ -27,7 +27,8 @@ class DistributedDataParallel(Base):
         output_device: Where outputs go; that GPU by default.
         broadcast_buffers: Whether rank 0's buffers are sent at each forward pass.
         process_group: The group to sum over; None for the default one.
-        bucket_cap_mb: MiB of gradients that are sent at once; None for 25.
+        bucket_cap_mb: MiB of gradients that are sent at once; None for the option SHOAL_FUSE_BYTES
+            (on a GPU 25).
     """
 
     def __init__(
