@@ -428,7 +428,8 @@ struct shoal_fuse_options {
  * to 64 bytes, memory that the ranks of a host share, if there are several; and as much private
  * memory until the first step has shown the order. The fuse has sub-groups of its own: what goes
  * wrong in it breaks them and not `group`, and its operations may run beside any others. A group
- * that breaks or is aborted takes its fuses along. Fuses are freed before their group. */
+ * that breaks or is aborted takes its fuses along. Fuses are freed before their group. The texts of
+ * their errors are shoal_last_error(group)'s. */
 SHOAL_API enum shoal_status
 shoal_fuse_create(shoal_group_t group, const struct shoal_fuse_options *options, shoal_fuse_t *out);
 /* Not collective, but ranks that are in a step with this one get an error. Home addresses end. NULL

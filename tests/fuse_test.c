@@ -341,6 +341,18 @@ static int nothing_is_taken(shoal_group_t group, void *user)
     return 0;
 }
 
+/* Ranks whose order is another one say so. */
+static void test_the_line(void **state)
+{
+    (void)state;
+    struct processes run = {.size = 2, .main = homes, .environment = {"SHOAL_LOG=info"}};
+    processes_start(&run);
+    assert_true(processes_wait(&run));
+    assert_null(strstr(run.output[0], "in another order"));
+    assert_non_null(strstr(run.output[1], "gradients were ready in another order than on rank 0"));
+    processes_release(&run);
+}
+
 static void test_homes(void **state)
 {
     (void)state;
@@ -621,9 +633,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_order),    cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_homes),        cmocka_unit_test(test_urgent_first),
-        cmocka_unit_test(test_side_by_side), cmocka_unit_test(test_values),
-        cmocka_unit_test(test_bits),         cmocka_unit_test(test_seen),
+        cmocka_unit_test(test_homes),        cmocka_unit_test(test_the_line),
+        cmocka_unit_test(test_urgent_first), cmocka_unit_test(test_side_by_side),
+        cmocka_unit_test(test_values),       cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

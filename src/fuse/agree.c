@@ -216,34 +216,54 @@ static void move_tensors(struct fuse *fuse)
 {
     uint64_t offset = 0;
     for (int i = 0; i < fuse->tensor_count; i++) {
-        const struct fuse_home *home = &fuse->homes[fuse->seen[i]];
+        const struct fuse_home *home = &fuse->homes[fuse->agreed[i]];
         memcpy(fuse->spare + offset, fuse->arena + home->offset, home->bytes);
         offset += fuse_layout_room(home->bytes);
     }
-    memcpy(fuse->order, fuse->seen, sizeof(*fuse->order) * (size_t)fuse->tensor_count);
+    memcpy(fuse->order, fuse->agreed, sizeof(*fuse->order) * (size_t)fuse->tensor_count);
     fuse_layout(fuse->homes, fuse->tensor_count, fuse->order, fuse->windows, fuse->buffer_bytes);
     memcpy(fuse->arena, fuse->spare, fuse->arena_bytes);
 }
 
-enum shoal_status fuse_agree_order(struct fuse *fuse)
+static enum shoal_status hear_order(struct fuse *fuse)
 {
     struct comm_call call = {.kind = COLL_BROADCAST,
                              .dtype = SHOAL_U32,
-                             .in = fuse->seen,
-                             .out = fuse->seen,
+                             .in = fuse->agreed,
+                             .out = fuse->agreed,
                              .count = (uint64_t)fuse->tensor_count,
                              .in_place = true};
-    TRY(fuse->place.submit(fuse->data, &call, NULL));
-    size_t bytes = sizeof(*fuse->seen) * (size_t)fuse->tensor_count;
-    bool moves = memcmp(fuse->seen, fuse->order, bytes) != 0;
-    if (moves)
+    if (fuse->data->rank == 0)
+        memcpy(fuse->agreed, fuse->seen, sizeof(*fuse->seen) * (size_t)fuse->tensor_count);
+    return fuse->place.submit(fuse->data, &call, NULL);
+}
+
+/* Right results in any case, but less overlap on this rank. */
+static void log_difference(const struct fuse *fuse)
+{
+    char here[FUSE_TENSOR_TEXT_BYTES], there[FUSE_TENSOR_TEXT_BYTES];
+    int i = 0;
+    while (i < fuse->tensor_count && fuse->seen[i] == fuse->agreed[i])
+        i++;
+    if (i < fuse->tensor_count)
+        base_log(BASE_LOG_INFO,
+                 "fuse '%s': gradients were ready in another order than on rank 0, which all go "
+                 "by: as number %d %s here and %s there",
+                 fuse->name, i, fuse_tensor_text(fuse, (int)fuse->seen[i], here),
+                 fuse_tensor_text(fuse, (int)fuse->agreed[i], there));
+}
+
+enum shoal_status fuse_agree_order(struct fuse *fuse)
+{
+    TRY(hear_order(fuse));
+    log_difference(fuse);
+    size_t bytes = sizeof(*fuse->order) * (size_t)fuse->tensor_count;
+    if (memcmp(fuse->agreed, fuse->order, bytes) != 0)
         move_tensors(fuse);
-    base_log(BASE_LOG_INFO, "fuse '%s': %d tensors in %d buffers of %" PRIu64 " bytes, %s",
-             fuse->name, fuse->tensor_count, fuse->buffer_count, fuse->buffer_bytes,
-             moves ? "in the order of rank 0's first step" : "in the order expected");
     base_free(fuse->spare);
     base_free(fuse->seen);
+    base_free(fuse->agreed);
     fuse->spare = NULL;
-    fuse->seen = NULL;
+    fuse->seen = fuse->agreed = NULL;
     return SHOAL_OK;
 }

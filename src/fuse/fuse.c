@@ -135,8 +135,10 @@ static enum shoal_status take_tensors(struct fuse *fuse, const struct shoal_fuse
     TRY(BASE_NEW_ARRAY(&fuse->tensors, fuse->tensor_count, "a fuse's tensors"));
     TRY(BASE_NEW_ARRAY(&fuse->homes, fuse->tensor_count, "a fuse's homes"));
     TRY(BASE_NEW_ARRAY(&fuse->order, fuse->tensor_count, "a fuse's order"));
-    if (!options->order)
+    if (!options->order) {
         TRY(BASE_NEW_ARRAY(&fuse->seen, fuse->tensor_count, "a fuse's order"));
+        TRY(BASE_NEW_ARRAY(&fuse->agreed, fuse->tensor_count, "a fuse's order"));
+    }
     for (int i = 0; i < fuse->tensor_count; i++) {
         fuse->tensors[i].count = options->counts[i];
         fuse->homes[i].bytes = options->counts[i] > UINT64_MAX / fuse->elem_bytes
@@ -216,6 +218,7 @@ static void release(struct fuse *fuse)
     base_free(fuse->names);
     base_free(fuse->order);
     base_free(fuse->seen);
+    base_free(fuse->agreed);
     base_free(fuse->homes);
     base_free(fuse->windows);
     base_free(fuse->tensors);

@@ -85,6 +85,7 @@ struct fuse {
     uint64_t step;               /* its number, from 1; or the last one's */
     uint32_t *seen;              /* [tensor_count] order in which tensors were claimed; NULL:
                                   * nothing is to be learnt any more */
+    uint32_t *agreed;            /* [tensor_count] rank 0's, likewise */
     int claimed_count;
     uint64_t ready_count; /* buffers that were ready so far, in all steps */
     int named, sent;      /* of words */
