@@ -45,6 +45,7 @@ LIBRARIES = {
     for library in [
         Library("shoal", "shoal", "Shoal, private buffers"),
         Library("shoal-shared", "shoal", "Shoal, buffers from shoal_alloc", ("--memory", "shared")),
+        Library("shoal-f32", "shoal", "Shoal, as many bytes of f32", ("--dtype", "f32")),
         Library("gloo", "gloo", "Gloo through torch.distributed"),
         # With more ranks than cores mpirun wants to be told that this is meant: either by slots,
         # and then ranks spin, or by OVERSUBSCRIBE, and then they yield.
