@@ -496,8 +496,8 @@ in nccl-tests</dd>
 the bytes that any algorithm must move, between the same processes in the same run</dd>
 <dt>shoal-shared</dt><dd>Shoal with buffers from shoal_alloc, which local ranks share; in the
 summary it counts neither as Shoal nor as another library</dd>
-<dt>shoal-f32</dt><dd>Shoal on as many bytes of f32: half as many elements as of a 16-bit type, so at the
-same time that type has twice the elements per second</dd>
+<dt>shoal-f32</dt><dd>Shoal on as many bytes of f32: half as many elements as of a 16-bit type,
+which in the same time has twice the elements per second</dd>
 </dl><p>The protocol in full is in <code>docs/bench.md</code>.</p>""", id="reading")  # fmt: skip
 
 
