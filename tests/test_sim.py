@@ -44,6 +44,13 @@ def test_an_allreduce_on_2_to_4096_hosts():
         assert row["every_rank"] is False
 
 
+def test_100_mb_stay_near_the_bound_on_any_number_of_hosts():
+    table = rows("allreduce")
+    table += rows("allreduce", "--hosts", "3,6,7,24,33,100,129,255,300,768")
+    worst = max(table, key=lambda row: row["time_ns"] / row["bound_ns"])
+    assert worst["time_ns"] < 1.15 * worst["bound_ns"], worst
+
+
 @pytest.mark.parametrize("operation", ["broadcast", "allgather", "reduce_scatter", "alltoall"])
 def test_all_algorithms_of_an_operation(operation):
     table = rows(operation, "--hosts", "2,8", "--bytes", "1M", "--algorithm", "all")

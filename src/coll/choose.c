@@ -11,6 +11,11 @@
  * rounds, but all its flows meet at each port. Measured on 4 and 8 hosts at 1 Gbit/s, large
  * messages (4 MiB and more) were 3 to 12 % nearer to the bound by the ring: ARCHITECTURE.md.
  *
+ * Among hundreds of ranks a ring pays its latency 2(p-1) times, which only long blocks hide: with
+ * 100 MB at 10 Gbit/s and 50 us it takes 1.9 times the bound among 2,048 ranks and 3.8 times among
+ * 4,096, where halving and doubling stays within 1.01 (`shoal sim allreduce`). Where that would
+ * need a fold, since the ranks are no power of two, and so nearly twice the bytes, direct is left.
+ *
  * Partial sums of 16-bit floats travel as f32, twice as long. That pays where several ranks share
  * a port, since one f32 sum is no longer than the two inputs that it stands for, and where messages
  * are so small that only rounds count. Elsewhere the direct exchange sends inputs and results only.
@@ -29,13 +34,16 @@
 #define MIB (UINT64_C(1) << 20)
 #define ANY UINT64_MAX
 
+#define BLOCK_BYTES       (128 * KIB)
 #define SEGMENT_BYTES_MIN (16 * KIB)
 #define SEGMENT_BYTES_MAX (256 * KIB)
 
 enum condition {
     ALWAYS,
-    STACKED,   /* several hosts, several ranks on some */
-    SAME_WIDTH /* partial sums are no wider than elements: not of 16-bit floats */
+    STACKED,     /* several hosts, several ranks on some */
+    SAME_WIDTH,  /* partial sums are no wider than elements: not of 16-bit floats */
+    LONG_BLOCKS, /* the same, and a rank's share of the bytes is BLOCK_BYTES or more */
+    EVEN_HALVES  /* the same as SAME_WIDTH, and the ranks are a power of two */
 };
 
 /* Sizes: `bytes` of what one rank ends or begins with: the whole buffer of allreduce, reduce and
@@ -59,7 +67,8 @@ static const struct row table[] = {
     {COLL_ALLREDUCE, SAME_WIDTH, 8, ANY, "ring"},
     {COLL_ALLREDUCE, ALWAYS, 32, ANY, "direct"},
     {COLL_ALLREDUCE, SAME_WIDTH, MANY, 4 * MIB, "halving_doubling"},
-    {COLL_ALLREDUCE, SAME_WIDTH, MANY, ANY, "ring"},
+    {COLL_ALLREDUCE, LONG_BLOCKS, MANY, ANY, "ring"},
+    {COLL_ALLREDUCE, EVEN_HALVES, MANY, ANY, "halving_doubling"},
     {COLL_ALLREDUCE, ALWAYS, MANY, ANY, "direct"},
 
     {COLL_REDUCE, ALWAYS, 8, 8 * KIB, "exchange"},
@@ -137,6 +146,9 @@ static bool holds(enum condition condition, const struct coll_shape *shape)
     switch (condition) {
     case STACKED: return shape->host_count > 1 && shape->host_count < shape->size;
     case SAME_WIDTH: return !shape->wide_sums;
+    case LONG_BLOCKS:
+        return !shape->wide_sums && shape_bytes(shape) / (uint64_t)shape->size >= BLOCK_BYTES;
+    case EVEN_HALVES: return !shape->wide_sums && (shape->size & (shape->size - 1)) == 0;
     default: return true;
     }
 }

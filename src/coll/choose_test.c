@@ -70,6 +70,8 @@ static void test_the_table(void **state)
         {COLL_ALLREDUCE, 16, 1, 1 << 22, "direct", NULL},
         {COLL_ALLREDUCE, 64, 1, 1 << 20, "halving_doubling", "direct"},
         {COLL_ALLREDUCE, 64, 1, 1 << 26, "ring", "direct"},
+        {COLL_ALLREDUCE, 128, 1, 1 << 23, "halving_doubling", "direct"},
+        {COLL_ALLREDUCE, 100, 1, 1 << 23, "direct", NULL},
         {COLL_REDUCE, 64, 1, 8, "binomial", NULL},
         {COLL_REDUCE, 16, 4, 1 << 20, "two_level", NULL},
         {COLL_REDUCE, 4, 1, 1 << 20, "direct", NULL},
