@@ -4,13 +4,16 @@
 import json
 import os
 import re
+import shutil
 import subprocess
+import sys
 import xml.etree.ElementTree
 from pathlib import Path
 
 import pytest
 
 SHOAL = Path(os.environ.get("SHOAL_BUILD", "build/release")).resolve() / "shoal"
+ROOT = Path(__file__).resolve().parent.parent
 DEADLINE_S = 120
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -187,6 +190,25 @@ def test_calibration_finds_the_links_that_were_measured(tmp_path):
     assert all(0.97 < ratio < 1.03 for ratio in ratios)
 
 
+@pytest.mark.skipif(not shutil.which("smpirun"), reason="SimGrid is not installed")
+def test_peers_on_the_same_platform(tmp_path):
+    platform = tmp_path / "cluster.txt"
+    platform.write_text("hosts 4\nlink rate 10gbit latency 50us\nlink 3 rate 5gbit\n"
+                        "switch 2 rate 20gbit latency 5us\n")  # fmt: skip
+    words = ["peers", "--bytes", "8000000", "--out", tmp_path, "--hosts"]
+    for arguments in (["2,4"], ["4", "--platform", platform]):
+        result = subprocess.run(
+            [sys.executable, ROOT / "bench/simulated.py", *words, *arguments],
+            env={**os.environ, "SHOAL_BUILD": str(SHOAL.parent)}, timeout=DEADLINE_S,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        for row in json.loads((tmp_path / "peers.json").read_text()):
+            assert all(seconds >= 0.99 * row["bound_s"] for seconds in row["seconds"].values())
+            assert row["seconds"]["shoal"] <= 1.01 * row["seconds"]["Open MPI"]
+        xml.etree.ElementTree.parse(tmp_path / "peers.svg")
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -202,6 +224,14 @@ def test_runs_with_an_error(tmp_path, text, expected):
     status, shown = error("--calibrate", runs)
     assert status == 1
     assert shown.startswith(f"shoal sim: {runs}{expected}")
+
+
+def test_the_picture_of_the_page_is_that_of_its_command(tmp_path):
+    page = (ROOT / "docs/sim.md").read_text()
+    words = re.search(r"shoal sim (allreduce [^`\n]*?) --plot sim.svg", page)[1].split()
+    assert run(*words, "--plot", tmp_path / "sim.svg").returncode == 0
+    drawn = (ROOT / "docs/pictures/sim.svg").read_text()
+    assert (tmp_path / "sim.svg").read_text() == drawn, "draw docs/pictures/sim.svg anew"
 
 
 @pytest.mark.parametrize(

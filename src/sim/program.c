@@ -44,7 +44,6 @@ static enum shoal_status pack(const struct schedule *schedule, size_t elem_bytes
         program->steps[i] = (struct sim_step){.kind = step->kind,
                                               .peer = step->peer,
                                               .message = step->message,
-                                              .partner = UINT32_MAX,
                                               .after_first = step->after_first,
                                               .after_count = step->after_count,
                                               .wait_count = step->wait_count,
@@ -96,11 +95,12 @@ static int compare_arrivals(const void *a, const void *b)
     return left->message < right->message ? -1 : left->message > right->message;
 }
 
-static enum shoal_status fill_inbox(const struct sim_program *program, struct inbox *inbox)
+static enum shoal_status fill_inbox(struct sim_program *program, struct inbox *inbox)
 {
     TRY(BASE_NEW_ARRAY(&inbox->arrivals, program->step_count, "the simulation's messages"));
     for (uint32_t i = 0; i < program->step_count; i++) {
-        const struct sim_step *step = &program->steps[i];
+        struct sim_step *step = &program->steps[i];
+        step->partner = UINT32_MAX;
         if (step->kind == STEP_RECV)
             inbox->arrivals[inbox->count++] = (struct arrival){step->peer, step->message, i};
     }

@@ -276,11 +276,10 @@ static struct sim_run run_on(const struct sim_platform *platform, struct sim_ope
     return run;
 }
 
-static struct sim_programs *programs_for(const char *name, int hosts, int ranks_per_host,
-                                         uint64_t count)
+static enum shoal_status make_programs(const char *name, int hosts, int ranks_per_host,
+                                       uint64_t count, struct sim_programs **out)
 {
     int host_of[CASE_RANKS_MAX];
-    struct sim_programs *programs;
     struct coll_shape shape = {.kind = COLL_ALLREDUCE,
                                .size = hosts * ranks_per_host,
                                .elem_bytes = 4,
@@ -290,8 +289,14 @@ static struct sim_programs *programs_for(const char *name, int hosts, int ranks_
                                .host_count = hosts};
     for (int rank = 0; rank < shape.size; rank++)
         host_of[rank] = rank / ranks_per_host;
-    const struct coll_algorithm *algorithm = coll_find(COLL_ALLREDUCE, name);
-    if (sim_programs_create(algorithm, &shape, true, &programs) != SHOAL_OK)
+    return sim_programs_create(coll_find(COLL_ALLREDUCE, name), &shape, true, out);
+}
+
+static struct sim_programs *programs_for(const char *name, int hosts, int ranks_per_host,
+                                         uint64_t count)
+{
+    struct sim_programs *programs;
+    if (make_programs(name, hosts, ranks_per_host, count, &programs) != SHOAL_OK)
         fail_msg("%s", base_error_text());
     return programs;
 }
@@ -462,6 +467,36 @@ static void test_every_failing_allocation(void **state)
     }
 }
 
+static enum shoal_status simulate_symmetric(const char *name)
+{
+    struct sim_programs *programs;
+    struct sim_platform platform = costly(4);
+    TRY(make_programs(name, 4, 1, COUNT_EACH, &programs));
+    struct sim_operation operation = {.programs = programs};
+    struct sim_run run = {
+        .platform = &platform, .operations = &operation, .operation_count = 1, .in_flight = 1};
+    enum shoal_status status = sim_run(&run);
+    sim_programs_free(programs);
+    return status;
+}
+
+static void test_every_failing_allocation_of_a_symmetry(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"direct", "halving_doubling"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        size_t blocks = base_memory_blocks();
+        enum shoal_status status = SHOAL_ERR_MEMORY;
+        for (uint64_t nth = 1; status != SHOAL_OK; nth++) {
+            base_memory_fail_at(nth);
+            status = simulate_symmetric(names[i]);
+            base_memory_fail_at(0);
+            assert_true(status == SHOAL_OK || status == SHOAL_ERR_MEMORY);
+            assert_int_equal(base_memory_blocks(), blocks);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -478,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_cores_are_shared),
         cmocka_unit_test(test_operations_in_flight),
         cmocka_unit_test(test_every_failing_allocation),
+        cmocka_unit_test(test_every_failing_allocation_of_a_symmetry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
