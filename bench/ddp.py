@@ -22,7 +22,8 @@ import processes
 from comparison import read_result, replace_file
 
 FILE = "ddp.json"
-OWN, PRIVATE, GLOO, COPIES = "shoal", "shoal-private", "gloo", "copies"
+OWN, FUSED, PRIVATE = "shoal", "shoal-ddp", "shoal-private"
+GLOO, COPIES = "gloo", "copies"
 SHARE = 0.25  # what is wanted: a quarter of what Gloo adds
 LOSS_TOLERANCE = 1e-4  # relative; sums of the same gradients in another order
 MEDIANS = ("step_ms", "plain_ms", "overhead_ms", "samples_s")
@@ -39,6 +40,11 @@ class Way:
 
 WAYS = {
     OWN: Way("Shoal, buckets in memory that the ranks share", ("--backend", "shoal"), {}),
+    FUSED: Way(
+        "Shoal, its own DistributedDataParallel over fusion buffers",
+        ("--backend", "shoal", "--fused"),
+        {},
+    ),
     PRIVATE: Way(
         "Shoal, buckets in private memory", ("--backend", "shoal"), {"SHOAL_TORCH_SHARED": "0"}
     ),

@@ -2,12 +2,14 @@
 """Trains a convolutional network on handwritten digits under DistributedDataParallel.
 
     build/release/shoal run -n 2 .venv/bin/python examples/digits_ddp.py
+    build/release/shoal run -n 2 .venv/bin/python examples/digits_ddp.py --fused
     build/release/shoal run -n 2 .venv/bin/python examples/digits_ddp.py --backend gloo
 
 The time in communication is what DistributedDataParallel's own logger measures in every step: from
-the start of the first bucket's allreduce until the last one has ended. The part of it during which
-the backward pass still computes is called overlapped, the rest is exposed: that is what a step
-takes longer because of communication. Both include waiting for a rank that is behind.
+the start of the first bucket's allreduce until the last one has ended, or, with --fused, while at
+least one fusion buffer is on its way. The part of it during which the backward pass still computes
+is called overlapped, the rest is exposed: that is what a step takes longer because of
+communication. Both include waiting for a rank that is behind.
 """
 
 from __future__ import annotations
@@ -28,12 +30,21 @@ from torch.nn.parallel import DistributedDataParallel
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--backend", default="shoal", choices=["shoal", "gloo"])
+    parser.add_argument("--fused", action="store_true", help="Shoal's class, over fusion buffers")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch", type=int, default=32, help="images per rank and step")
     parser.add_argument("--rate", type=float, default=0.05, help="learning rate")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="file to write the measurements to")
     return parser.parse_args()
+
+
+def parallel_class(arguments: argparse.Namespace) -> type[DistributedDataParallel]:
+    if not arguments.fused:
+        return DistributedDataParallel
+    import shoal.torch
+
+    return shoal.torch.DistributedDataParallel
 
 
 def train_epoch(model, optimizer, train, batch: int, epoch: int, seed: int) -> dict:
@@ -76,7 +87,7 @@ def main() -> None:
     arguments = parse_arguments()
     rank, size = start(arguments.backend, arguments.seed)
     train, test = load_data(arguments.seed)
-    model = DistributedDataParallel(make_network(), gradient_as_bucket_view=True)
+    model = parallel_class(arguments)(make_network(), gradient_as_bucket_view=True)
     model._set_ddp_runtime_logging_sample_rate(1)
     optimizer = torch.optim.SGD(model.parameters(), lr=arguments.rate, momentum=0.9)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.epochs)

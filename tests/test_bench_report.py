@@ -113,14 +113,15 @@ def test_starts_stand_beside_gloo(report):
 
 def test_training_has_steps_with_and_without_communication(report):
     training = report.content["training"]
-    assert not training["problems"] and len(training["rows"]) == 2 * 4
+    assert not training["problems"] and len(training["rows"]) == 2 * 5
     found = {each["lib"]: each for each in training["summaries"]}
-    assert list(found) == ["shoal", "shoal-private", "gloo", "copies"]
+    assert list(found) == ["shoal", "shoal-ddp", "shoal-private", "gloo", "copies"]
     for each in found.values():
         assert 0 < each["step_ms_low"] <= each["step_ms"] <= each["step_ms_high"]
         assert each["plain_ms"] > 0 and each["samples_s"] > 0 and each["rounds"] == 2
     assert found["gloo"]["share"] == 1
     assert found["shoal"]["direct_bytes"] > 0 == found["shoal-private"]["direct_bytes"]
+    assert found["shoal-ddp"]["direct_bytes"] > 0
     digests = {row["digest"] for row in training["rows"] if row["lib"].startswith("shoal")}
     assert len(digests) == 1
     assert 'id="ddp"' in report.html and escape(training["text"]) in report.html

@@ -94,8 +94,10 @@ def test_ddp_gives_the_losses_of_gloo(group, tmp_path):
     over_gloo = losses(group, tmp_path, "digits_ddp.py", "--backend=gloo", "--epochs=2")
     over_shoal = losses(group, tmp_path, "digits_ddp.py", "--epochs=2")
     again = losses(group, tmp_path, "digits_ddp.py", "--epochs=2")
+    fused = losses(group, tmp_path, "digits_ddp.py", "--epochs=2", "--fused")
     assert over_shoal == close_to(group, over_gloo)
     assert again == over_shoal
+    assert fused == close_to(group, over_gloo)
     assert over_shoal[-1] < 0.5 * over_shoal[0]
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What communication adds to a training step of torch's DistributedDataParallel.
+"""What communication adds to a training step of DistributedDataParallel: torch's, or Shoal's.
 
     bench/peers/ddp_bench.py gloo --backend gloo --ranks 2 --steps 20
 
@@ -75,12 +75,18 @@ def send_nothing(state, bucket):
     return done
 
 
+def parallel_class(arguments):
+    if arguments.fused:
+        return importlib.import_module("shoal.torch").DistributedDataParallel
+    return DistributedDataParallel
+
+
 class Trainer:
     """One rank; the script that is measured is step()."""
 
     def __init__(self, rank, meeting, arguments):
         self.rank, self.meeting = rank, meeting
-        self.model = DistributedDataParallel(
+        self.model = parallel_class(arguments)(
             make_network(arguments.width), gradient_as_bucket_view=arguments.bucket_view
         )
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
@@ -122,12 +128,15 @@ class Trainer:
         return found.hexdigest()
 
 
-def ways(backend):
+def ways(arguments, model):
     """Bytes that this rank has sent from where they lay, and through the stages; none of Gloo's."""
-    if backend != "shoal":
+    if arguments.backend != "shoal":
         return {}
-    counted = importlib.import_module("shoal.torch").counters()
-    return {name: counted[name] for name in ("direct_bytes", "staged_bytes")}
+    if arguments.fused:
+        counted = model.fuse_traffic()
+    else:
+        counted = [importlib.import_module("shoal.torch").counters()]
+    return {name: sum(one[name] for one in counted) for name in ("direct_bytes", "staged_bytes")}
 
 
 def measure(rank, meeting, arguments, port):
@@ -139,9 +148,10 @@ def measure(rank, meeting, arguments, port):
     )  # fmt: skip
     trainer = Trainer(rank, meeting, arguments)
     trainer.pairs(arguments.warm_up)
-    before = ways(arguments.backend)
+    before = ways(arguments, trainer.model)
     pairs = trainer.pairs(arguments.steps)
-    moved = {name: value - before[name] for name, value in ways(arguments.backend).items()}
+    after = ways(arguments, trainer.model)
+    moved = {name: value - before[name] for name, value in after.items()}
     digest = trainer.digest()
     dist.barrier()
     dist.destroy_process_group()
@@ -234,6 +244,7 @@ def parse_arguments():
     parser.add_argument(
         "--send-nothing", action="store_true", help="DDP's copies alone; all take the same batches"
     )
+    parser.add_argument("--fused", action="store_true", help="Shoal's class, over fusion buffers")
     parser.add_argument("--bucket-view", action="store_true", help="gradients are views of buckets")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--width", type=int, default=3072, help="of the hidden layers")

@@ -567,13 +567,8 @@ void expect(const c10::intrusive_ptr<c10d::Backend> &backend, const std::vector<
         ours->expect(sizes);
 }
 
-/* None if it is another backend. */
-pybind11::object counters(const c10::intrusive_ptr<c10d::Backend> &backend)
+pybind11::dict named_counters(const struct shoal_counters &counted)
 {
-    auto *ours = dynamic_cast<ShoalBackend *>(backend.get());
-    if (!ours)
-        return pybind11::none();
-    struct shoal_counters counted = ours->counters();
     pybind11::dict named;
     named["operations"] = counted.operations;
     named["requests"] = counted.requests;
@@ -590,6 +585,15 @@ pybind11::object counters(const c10::intrusive_ptr<c10d::Backend> &backend)
     named["network_received_bytes"] = counted.network_received_bytes;
     named["sleeps"] = counted.sleeps;
     return named;
+}
+
+/* None if it is another backend. */
+pybind11::object counters(const c10::intrusive_ptr<c10d::Backend> &backend)
+{
+    auto *ours = dynamic_cast<ShoalBackend *>(backend.get());
+    if (!ours)
+        return pybind11::none();
+    return named_counters(ours->counters());
 }
 
 /* None if it is another backend. */
@@ -620,6 +624,11 @@ pybind11::dict fuse_counters(Fuse &fuse)
     return named;
 }
 
+pybind11::dict fuse_traffic(Fuse &fuse)
+{
+    return named_counters(fuse.traffic());
+}
+
 /* Whether it is this one. */
 bool is_shoal(const c10::intrusive_ptr<c10d::Backend> &backend)
 {
@@ -642,7 +651,8 @@ PYBIND11_MODULE(shoal_torch_backend, module)
         .def("add", &shoal_torch::Fuse::add)
         .def("flush", &shoal_torch::Fuse::flush)
         .def("finish", &shoal_torch::Fuse::finish)
-        .def("counters", &shoal_torch::fuse_counters);
+        .def("counters", &shoal_torch::fuse_counters)
+        .def("traffic", &shoal_torch::fuse_traffic);
     module.def("make_fuse", &shoal_torch::make_fuse);
     module.def("leave_arena", [] { shoal_torch::ArenaAllocator::scope().reset(); });
     module.def(

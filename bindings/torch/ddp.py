@@ -134,6 +134,13 @@ class DistributedDataParallel(Base):
             "iteration": 0,
         }
 
+    def _post_forward(self, output: Any) -> Any:
+        """torch's class calls it after the forward pass, and tells the reducer of the end of the
+        first backward pass of a static graph: of the first that is summed, here."""
+        if self.static_graph and self.fused and self.reducer.is_learning:
+            self._static_graph_delay_allreduce_enqueued = False
+        return super()._post_forward(output)
+
     @property
     def fused(self) -> bool:
         """Whether fusion buffers are used; False: torch's own reducer sums."""
@@ -144,6 +151,24 @@ class DistributedDataParallel(Base):
         shoal.h: one for each type of gradient; none before the first forward pass or if not
         `fused`."""
         return [fuse.counters() for fuse in self.reducer.fuses] if self.fused else []
+
+    def fuse_traffic(self) -> list[dict[str, int]]:
+        """The same for the bytes of the fusion buffers by the way they went, as
+        shoal.torch.counters() has them for other operations."""
+        return [fuse.traffic() for fuse in self.reducer.fuses] if self.fused else []
+
+    def _get_ddp_logging_data(self) -> dict[str, int | str]:
+        """torch's, with the mean times of a step in ns by its names: on the wire, and there while
+        nobody waited."""
+        data = super()._get_ddp_logging_data()
+        counted = self.fuse_counters()
+        steps = counted[0]["steps"] if counted else 0
+        if steps:
+            flight_ns = sum(each["flight_ns"] for each in counted) // steps
+            exposed_ns = sum(each["exposed_ns"] for each in counted) // steps
+            data["avg_backward_comm_time"] = flight_ns
+            data["avg_backward_compute_comm_overlap_time"] = flight_ns - exposed_ns
+        return data
 
     def register_comm_hook(self, state: object, hook: Callable) -> None:
         """torch's. A hook sums buckets by itself, so torch's reducer makes them from here on."""

@@ -105,6 +105,13 @@ class Fuse : public std::enable_shared_from_this<Fuse>
         return counted;
     }
 
+    struct shoal_counters traffic()
+    {
+        struct shoal_counters counted = SHOAL_COUNTERS_INIT;
+        check(shoal_fuse_traffic(fuse_, &counted), nullptr, "fusion buffers");
+        return counted;
+    }
+
   private:
     struct Form {
         std::vector<int64_t> sizes, strides;

@@ -26,6 +26,9 @@ from .native import binding
 
 NAMES_SHOWN = 8
 
+# torch.compile goes through all that forward calls, and is to run this as it is.
+_untraced = torch._disable_dynamo
+
 
 @dataclass(frozen=True)
 class Wishes:
@@ -125,6 +128,7 @@ class Reducer:
         self.join_work: dist.Work | None = None
         self.divides_by_all = True
 
+    @_untraced
     def _rebuild_buckets(self) -> bool:
         """Before each forward pass with gradients, on all ranks: makes the fuses once. Collective
         then. False: nothing else has changed."""
@@ -165,9 +169,11 @@ class Reducer:
 
     # ---- the backward pass
 
+    @_untraced
     def prepare_for_forward(self) -> None:
         pass
 
+    @_untraced
     def prepare_for_backward(self, outputs: list[torch.Tensor]) -> None:
         """Forward has ended; the backward pass through it is summed.
 
@@ -314,12 +320,13 @@ class Reducer:
         if is_first:
             self._find_homes()
         used = self.flags.tolist() if self.has_flags else []
-        left_out = {index for index in lacking if not used[index]}
+        used_elsewhere = [index for index in lacking if used[index]]
+        left_out = set(lacking).difference(used_elsewhere)
         summed = [i for i in range(len(self.parameters)) if i not in left_out]
         if self.wishes.keeps_at_home:
-            self._keep_at_home(summed if is_first else [i for i in summed if i in lacking])
+            self._keep_at_home(summed if is_first else used_elsewhere)
         else:
-            self._copy_results([i for i in lacking if i not in left_out])
+            self._copy_results(used_elsewhere)
         self._divide_by_those_there(summed)
 
     def _find_homes(self) -> None:
@@ -399,6 +406,7 @@ class Logger:
         numbers = {name: fact for name, fact in self.facts.items() if name not in texts}
         return SimpleNamespace(strs_map=texts, ints_map=numbers)
 
+    @_untraced
     def set_runtime_stats_and_log(self) -> None:
         self.facts["iteration"] += 1
 
