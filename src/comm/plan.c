@@ -44,13 +44,23 @@ static enum shoal_status index_messages(const struct schedule *schedule, enum st
     return SHOAL_OK;
 }
 
-static enum shoal_status index_ready(struct comm_plan *plan)
+/* Steps that wait for none: receives, or else the others. */
+static void list_ready(struct comm_plan *plan, bool receives)
 {
     const struct schedule *schedule = plan->schedule;
-    TRY(BASE_NEW_ARRAY(&plan->ready_first, schedule->step_count + 1, "a plan's first steps"));
     for (uint32_t i = 0; i < schedule->step_count; i++)
-        if (schedule->steps[i].wait_count == 0)
+        if (schedule->steps[i].wait_count == 0 &&
+            (schedule->steps[i].kind == STEP_RECV) == receives)
             plan->ready_first[plan->ready_count++] = i;
+}
+
+/* Receives come first: behind the data of this rank's sends their grants would reach the peer when
+ * that data has, and with it the peer's own data would wait. */
+static enum shoal_status index_ready(struct comm_plan *plan)
+{
+    TRY(BASE_NEW_ARRAY(&plan->ready_first, plan->schedule->step_count + 1, "a plan's first steps"));
+    list_ready(plan, true);
+    list_ready(plan, false);
     return SHOAL_OK;
 }
 
