@@ -72,7 +72,8 @@ static const struct argument table[BENCH_ARG_COUNT] = {
     [BENCH_ARG_VIRTUAL_HOSTS] = {"virtual-hosts", 0, "N",
                                  "make N virtual hosts on this machine, and start there (root)"},
     [BENCH_ARG_RATE] = {"rate", 0, "RATE",
-                        "of the virtual hosts' links, each way (default 1gbit; none)"},
+                        "of the virtual hosts' links, each way (default 1gbit; none); several: as\n"
+                        "`shoal vhosts`"},
     [BENCH_ARG_HELP] = {"help", 'h', NULL, "this text"},
 };
 
@@ -144,7 +145,7 @@ static enum shoal_status label_use(struct bench *bench, const char *value)
 
 static enum shoal_status argument_use(struct bench *bench, int id, const char *value)
 {
-    uint64_t rate;
+    struct vhosts_rates rates;
     switch (id) {
     case BENCH_ARG_SIZES:
     case BENCH_ARG_DTYPE:
@@ -162,7 +163,7 @@ static enum shoal_status argument_use(struct bench *bench, int id, const char *v
     case BENCH_ARG_HOSTS: bench->hosts = value; break;
     case BENCH_ARG_AGENT: bench->agent = value; break;
     case BENCH_ARG_VIRTUAL_HOSTS: bench->virtual_hosts = value; break;
-    case BENCH_ARG_RATE: bench->rate = value; return vhosts_parse_rate(value, &rate);
+    case BENCH_ARG_RATE: bench->rate = value; return vhosts_parse_rates(value, &rates);
     default: bench->help = true; break;
     }
     return SHOAL_OK;

@@ -21,13 +21,13 @@ static const struct argument table[VHOSTS_COUNT] = {
     [VHOSTS_HOSTS] = {"hosts", 'n', "N", "number of hosts, 1 to 250, called vh0, vh1, ..."},
     [VHOSTS_RATE] = {"rate", 'r', "RATE",
                      "what each host's link carries in each direction: 1gbit (default), 250mbit,\n"
-                     "...; none: no limit"},
+                     "...; none: no limit; 250mbit,1gbit: the first host's, and all others'"},
     [VHOSTS_HELP] = {"help", 'h', NULL, "this text"},
 };
 
 struct vhosts_arguments {
     int count;
-    uint64_t rate_bits_per_s;
+    struct vhosts_rates rates;
     char **command;
     bool help;
 };
@@ -67,14 +67,14 @@ static enum shoal_status parse_arguments(int argc, char **argv, struct vhosts_ar
                                   .argc = argc,
                                   .argv = argv,
                                   .at = 1};
-    *out = (struct vhosts_arguments){.rate_bits_per_s = RATE_DEFAULT};
+    *out = (struct vhosts_arguments){.rates = {1, {RATE_DEFAULT}}};
     for (int id = 0; id != ARGUMENTS_END;) {
         const char *value = NULL;
         TRY(arguments_next(&arguments, &id, &value));
         if (id == VHOSTS_HOSTS)
             TRY(count_read(value, &out->count));
         else if (id == VHOSTS_RATE)
-            TRY(vhosts_parse_rate(value, &out->rate_bits_per_s));
+            TRY(vhosts_parse_rates(value, &out->rates));
         else if (id == VHOSTS_HELP)
             out->help = true;
     }
@@ -117,7 +117,7 @@ static enum shoal_status run_beside_hosts(const struct vhosts_arguments *argumen
 {
     struct vhosts *vhosts;
     pid_t pid;
-    TRY(vhosts_create(arguments->count, arguments->rate_bits_per_s, &vhosts));
+    TRY(vhosts_create(arguments->count, &arguments->rates, &vhosts));
     enum shoal_status status = vhosts_export(vhosts);
     if (status == SHOAL_OK)
         status = vhosts_spawn(vhosts, VHOSTS_HEAD, arguments->command, NULL, NULL, &pid);

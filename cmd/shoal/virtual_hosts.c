@@ -33,11 +33,12 @@
 #define NAMES_VARIABLE    "SHOAL_VHOSTS"
 #define PIDS_VARIABLE     "SHOAL_VHOSTS_PIDS"
 #define TOOL_OUTPUT_BYTES 512
+#define RATE_BYTES        32
 
 /* ---- rates
  * --------------------------------------------------------------------------------------- */
 
-enum shoal_status vhosts_parse_rate(const char *text, uint64_t *rate_bits_per_s)
+static enum shoal_status parse_rate(const char *text, uint64_t *rate_bits_per_s)
 {
     static const struct {
         const char *unit;
@@ -63,6 +64,30 @@ enum shoal_status vhosts_parse_rate(const char *text, uint64_t *rate_bits_per_s)
                       "can't read rate '%s'; write a number and kbit, mbit or gbit, for example "
                       "1gbit, or none",
                       text);
+}
+
+enum shoal_status vhosts_parse_rates(const char *text, struct vhosts_rates *rates)
+{
+    struct vhosts_rates parsed = {.count = 0};
+    for (bool more = true; more;) {
+        char word[RATE_BYTES];
+        size_t bytes = strcspn(text, ",");
+        if (parsed.count == VHOSTS_MAX)
+            return base_error(SHOAL_ERR_ARGUMENT, "more than %d rates", VHOSTS_MAX);
+        snprintf(word, sizeof(word), "%.*s", (int)bytes, text);
+        TRY(parse_rate(word, &parsed.bits_per_s[parsed.count++]));
+        more = text[bytes] == ',';
+        text += bytes + more;
+    }
+    *rates = parsed;
+    return SHOAL_OK;
+}
+
+static uint64_t rate_of(const struct vhosts *vhosts, int host)
+{
+    const struct vhosts_rates *rates = &vhosts->rates;
+    BASE_ASSERT(rates->count > 0);
+    return rates->bits_per_s[host < rates->count ? host : rates->count - 1];
 }
 
 /* ---- the network
@@ -132,6 +157,8 @@ static struct batch batch_start(void)
 static void add_shaper(struct batch *batch, const char *interface, uint64_t rate_bits_per_s)
 {
     uint64_t burst_bytes = rate_bits_per_s / 8 / 1000;
+    if (rate_bits_per_s == 0)
+        return;
     if (burst_bytes < 80 * 1024)
         burst_bytes = 80 * 1024;
     batch_add(batch,
@@ -158,13 +185,11 @@ static enum shoal_status connect_head(struct vhosts *vhosts)
                   i, VHOSTS_MTU_BYTES, VHOSTS_MTU_BYTES, (int)vhosts->head_view[i], i);
     batch_add(&batch, "link set br0 up\n");
     TRY(batch_run(&batch, vhosts, VHOSTS_HEAD, "ip"));
-    if (vhosts->rate_bits_per_s == 0)
-        return SHOAL_OK;
     batch = batch_start();
     for (int i = 0; i < vhosts->count; i++) {
         char interface[16];
         snprintf(interface, sizeof(interface), "vp%d", i);
-        add_shaper(&batch, interface, vhosts->rate_bits_per_s);
+        add_shaper(&batch, interface, rate_of(vhosts, i));
     }
     return batch_run(&batch, vhosts, VHOSTS_HEAD, "tc");
 }
@@ -177,10 +202,10 @@ static enum shoal_status connect_host(struct vhosts *vhosts, int host)
         batch_add(&batch, "addr add fd77::1:%x/64 dev eth0 nodad\n", host + 1);
     batch_add(&batch, "link set eth0 up\n");
     TRY(batch_run(&batch, vhosts, host, "ip"));
-    if (vhosts->rate_bits_per_s == 0)
+    if (rate_of(vhosts, host) == 0)
         return SHOAL_OK;
     batch = batch_start();
-    add_shaper(&batch, "eth0", vhosts->rate_bits_per_s);
+    add_shaper(&batch, "eth0", rate_of(vhosts, host));
     return batch_run(&batch, vhosts, host, "tc");
 }
 
@@ -255,7 +280,7 @@ static enum shoal_status vhosts_allocate(int count, struct vhosts **out)
     return SHOAL_OK;
 }
 
-enum shoal_status vhosts_create(int count, uint64_t rate_bits_per_s, struct vhosts **out)
+enum shoal_status vhosts_create(int count, const struct vhosts_rates *rates, struct vhosts **out)
 {
     if (count < 1 || count > VHOSTS_MAX)
         return base_error(SHOAL_ERR_ARGUMENT, "%d virtual hosts: 1 to %d are possible", count,
@@ -269,7 +294,7 @@ enum shoal_status vhosts_create(int count, uint64_t rate_bits_per_s, struct vhos
     struct vhosts *vhosts;
     TRY(vhosts_allocate(count, &vhosts));
     vhosts->owned = true;
-    vhosts->rate_bits_per_s = rate_bits_per_s;
+    vhosts->rates = *rates;
     enum shoal_status status = build_hosts(vhosts);
     if (status != SHOAL_OK) {
         vhosts_free(vhosts);

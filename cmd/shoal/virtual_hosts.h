@@ -26,13 +26,20 @@
 
 struct vhosts;
 
-/* "1gbit", "250mbit", "2.5gbit", "800kbit": bits per second; "none": 0, no limit. */
-enum shoal_status vhosts_parse_rate(const char *text, uint64_t *rate_bits_per_s);
+/* What each host's link carries in each direction; the last rate holds for all hosts after it. */
+struct vhosts_rates {
+    int count;                       /* 1 or more */
+    uint64_t bits_per_s[VHOSTS_MAX]; /* 0: no limit */
+};
 
-/* Makes `count` hosts whose links carry rate_bits_per_s (0: no limit) in each direction. They live
- * until vhosts_free, or until this process ends, however it ends: then everything in them is
- * killed. Blocks for some tens of milliseconds. Not root, no ip or tc: SHOAL_ERR_SYSTEM. */
-enum shoal_status vhosts_create(int count, uint64_t rate_bits_per_s, struct vhosts **out);
+/* "1gbit", "250mbit", "2.5gbit", "800kbit": bits per second; "none": no limit. Several with commas.
+ */
+enum shoal_status vhosts_parse_rates(const char *text, struct vhosts_rates *rates);
+
+/* Makes `count` hosts. They live until vhosts_free, or until this process ends, however it ends:
+ * then everything in them is killed. Blocks for some tens of milliseconds. Not root, no ip or tc:
+ * SHOAL_ERR_SYSTEM. */
+enum shoal_status vhosts_create(int count, const struct vhosts_rates *rates, struct vhosts **out);
 
 /* The hosts that the environment names, as vhosts_export left it; only inside their head. */
 enum shoal_status vhosts_attach(struct vhosts **out);

@@ -14,7 +14,7 @@
 
 struct vhosts {
     int count;
-    uint64_t rate_bits_per_s;
+    struct vhosts_rates rates;
     bool owned;  /* false after vhosts_attach */
     int life_fd; /* closing it ends everything */
     pid_t head_pid;

@@ -27,12 +27,15 @@
 
 static char *own_path;
 
+static const struct vhosts_rates no_limit = {1, {0}};
+
 static struct vhosts *make_hosts(int count, uint64_t rate_bits_per_s)
 {
     struct vhosts *vhosts;
     if (geteuid() != 0)
         skip_because("virtual hosts need root");
-    enum shoal_status status = vhosts_create(count, rate_bits_per_s, &vhosts);
+    struct vhosts_rates rates = {1, {rate_bits_per_s}};
+    enum shoal_status status = vhosts_create(count, &rates, &vhosts);
     if (status != SHOAL_OK)
         fail_msg("%s", base_error_text());
     return vhosts;
@@ -62,15 +65,17 @@ static int run_shell(struct vhosts *vhosts, int host, const char *line, char out
 
 static void check_rate(const char *text, uint64_t expected)
 {
-    uint64_t rate = 1;
-    assert_int_equal(vhosts_parse_rate(text, &rate), SHOAL_OK);
-    assert_int_equal(rate, expected);
+    struct vhosts_rates rates;
+    assert_int_equal(vhosts_parse_rates(text, &rates), SHOAL_OK);
+    assert_int_equal(rates.count, 1);
+    assert_int_equal(rates.bits_per_s[0], expected);
 }
 
 static void test_rates(void **state)
 {
-    static const char *const wrong[] = {"",        "1",     "gbit", "-1gbit",  "1gbits", "1 gbit",
-                                        "0.1mbit", "1tbit", "0",    "200gbit", "nan",    "infgbit"};
+    static const char *const wrong[] = {"",       "1",       "gbit",   "-1gbit", "1gbits",
+                                        "1 gbit", "0.1mbit", "1tbit",  "0",      "200gbit",
+                                        "nan",    "infgbit", "1gbit,", ",1gbit"};
     (void)state;
     check_rate("1gbit", 1000000000);
     check_rate("2.5Gbit", 2500000000);
@@ -78,18 +83,30 @@ static void test_rates(void **state)
     check_rate("8000kbit", 8000000);
     check_rate("none", 0);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        uint64_t rate = 77;
-        assert_int_equal(vhosts_parse_rate(wrong[i], &rate), SHOAL_ERR_ARGUMENT);
-        assert_int_equal(rate, 77);
+        struct vhosts_rates rates = {.count = 77};
+        assert_int_equal(vhosts_parse_rates(wrong[i], &rates), SHOAL_ERR_ARGUMENT);
+        assert_int_equal(rates.count, 77);
     }
+}
+
+/* The last one holds for all that come after. */
+static void test_rates_of_several_hosts(void **state)
+{
+    struct vhosts vhosts = {.count = 4};
+    (void)state;
+    assert_int_equal(vhosts_parse_rates("250mbit,none,1gbit", &vhosts.rates), SHOAL_OK);
+    assert_int_equal(rate_of(&vhosts, 0), 250000000);
+    assert_int_equal(rate_of(&vhosts, 1), 0);
+    assert_int_equal(rate_of(&vhosts, 2), 1000000000);
+    assert_int_equal(rate_of(&vhosts, 3), 1000000000);
 }
 
 static void test_wrong_arguments(void **state)
 {
     struct vhosts *vhosts = NULL;
     (void)state;
-    assert_int_equal(vhosts_create(0, 0, &vhosts), SHOAL_ERR_ARGUMENT);
-    assert_int_equal(vhosts_create(VHOSTS_MAX + 1, 0, &vhosts), SHOAL_ERR_ARGUMENT);
+    assert_int_equal(vhosts_create(0, &no_limit, &vhosts), SHOAL_ERR_ARGUMENT);
+    assert_int_equal(vhosts_create(VHOSTS_MAX + 1, &no_limit, &vhosts), SHOAL_ERR_ARGUMENT);
     unsetenv(PIDS_VARIABLE);
     assert_int_equal(vhosts_attach(&vhosts), SHOAL_ERR_STATE);
     setenv(PIDS_VARIABLE, "12 x", 1);
@@ -106,7 +123,7 @@ static void test_missing_tools(void **state)
         skip_because("virtual hosts need root");
     char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
-    assert_int_equal(vhosts_create(1, 0, &vhosts), SHOAL_ERR_SYSTEM);
+    assert_int_equal(vhosts_create(1, &no_limit, &vhosts), SHOAL_ERR_SYSTEM);
     setenv("PATH", path, 1);
     free(path);
     assert_non_null(strstr(base_error_text(), "iproute2"));
@@ -288,7 +305,7 @@ static void own_and_wait(int fd)
     struct vhosts *vhosts;
     ino_t inodes[3] = {0};
     pid_t pid;
-    if (vhosts_create(2, 0, &vhosts) != SHOAL_OK)
+    if (vhosts_create(2, &no_limit, &vhosts) != SHOAL_OK)
         _exit(1);
     for (int host = VHOSTS_HEAD; host < 2; host++) {
         char path[64];
@@ -359,7 +376,7 @@ static void test_failing_allocations(void **state)
         struct vhosts *vhosts = NULL;
         size_t blocks = base_memory_blocks();
         base_memory_fail_at(nth);
-        enum shoal_status status = vhosts_create(1, 0, &vhosts);
+        enum shoal_status status = vhosts_create(1, &no_limit, &vhosts);
         base_memory_fail_at(0);
         if (status == SHOAL_OK) {
             assert_true(nth > 1);
@@ -378,6 +395,7 @@ int main(int argc, char **argv)
     static char path[PATH_MAX];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_rates_of_several_hosts),
         cmocka_unit_test(test_wrong_arguments),
         cmocka_unit_test(test_missing_tools),
         cmocka_unit_test(test_hosts_are_apart),
