@@ -7,6 +7,7 @@
 #include "api/handles.h"
 #include "base/options.h"
 #include "coll/coll.h"
+#include "comm/steer.h"
 #include "kernel/kernel.h"
 #include "local/local.h"
 
@@ -73,6 +74,7 @@ static struct coll_shape shape_of(const struct comm_group *group, const struct c
                                .recv_counts = call->recv_counts,
                                .recv_displs = call->recv_displs,
                                .in_place = call->in_place,
+                               .shares = comm_steer_shares(group, call),
                                .host_of = group->host_of,
                                .host_count = group->host_count};
     uint64_t segment_bytes = (uint64_t)base_option_int(OPTION_SEGMENT_BYTES);
@@ -99,13 +101,33 @@ enum shoal_status api_check_algorithm(void)
     return status == SHOAL_OK ? status : base_error_context(status, "SHOAL_ALGORITHM");
 }
 
+static struct coll_choice choice_of(const struct comm_group *group, const struct comm_call *call)
+{
+    return (struct coll_choice){.dtype = call->dtype,
+                                .reproducible = group->reproducible,
+                                .forced = base_option_text(OPTION_ALGORITHM)};
+}
+
+/* Less is over before a difference between links counts for much. */
+#define STEERED_BYTES_MIN (1u << 20)
+
+/* The same on all ranks. */
+static bool is_steered(const struct comm_group *group, const struct comm_call *call)
+{
+    const struct coll_algorithm *algorithm;
+    if (call->kind != COLL_ALLREDUCE ||
+        call->count < STEERED_BYTES_MIN / kernel_dtype_bytes(call->dtype) || !comm_steer_can(group))
+        return false;
+    struct coll_shape shape = shape_of(group, call);
+    struct coll_choice choice = choice_of(group, call);
+    return coll_choose(&shape, &choice, &algorithm) == SHOAL_OK && algorithm->follows_shares;
+}
+
 static enum shoal_status make_plan(struct comm_group *group, const struct comm_call *call,
                                    struct comm_plan **out)
 {
     struct coll_shape shape = shape_of(group, call);
-    struct coll_choice choice = {.dtype = call->dtype,
-                                 .reproducible = group->reproducible,
-                                 .forced = base_option_text(OPTION_ALGORITHM)};
+    struct coll_choice choice = choice_of(group, call);
     const struct coll_algorithm *algorithm = NULL;
     struct schedule *schedule = NULL;
     TRY(coll_choose(&shape, &choice, &algorithm));
@@ -122,9 +144,8 @@ enum shoal_status api_submit(struct comm_group *group, struct comm_call *call,
         return comm_submit(group, &api_alone_path, call, NULL, request);
     if (group->local && local_can(call))
         return comm_submit(group, &local_path, call, NULL, request);
-    struct comm_plan *plan = NULL;
     if (call->has_factor)
         call->in_place = false; /* the scaled input is a buffer of its own */
-    TRY(comm_plan_for(group, call, make_plan, &plan));
-    return comm_submit(group, &comm_path_plan, call, plan, request);
+    call->steered = is_steered(group, call);
+    return comm_submit(group, &comm_path_plan, call, make_plan, request);
 }

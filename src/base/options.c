@@ -103,6 +103,15 @@ static const struct base_option rows[OPTION_COUNT] = {
             .help = "piece in which algorithms between hosts pipeline; 0: by the table; smaller "
                     "overlaps more, larger costs fewer messages",
         },
+    [OPTION_SHARES] =
+        {
+            .name = "SHOAL_SHARES",
+            .kind = BASE_OPTION_TEXT,
+            .default_text = "auto",
+            .choices = "auto|equal",
+            .help = "auto: where the links of hosts differ, ranks sum parts of large buffers that "
+                    "follow the measured rates; equal: always equal parts; the bits are the same",
+        },
     [OPTION_EAGER_BYTES] =
         {
             .name = "SHOAL_EAGER_BYTES",

@@ -21,6 +21,7 @@ struct coll_algorithm {
     const char *summary; /* one line: how, rounds, bytes per rank, source */
     bool same_tree;      /* sums every element in one and the same tree wherever it lies */
     bool one_reduce;     /* all inputs of an element meet in one reduce, in the order of ranks */
+    bool follows_shares; /* sums by the shape's shares, with the same bits whatever they are */
     /* Whether it can do the shape (sizes that are powers of two, several hosts, …). NULL: always.
      */
     bool (*fits)(const struct coll_shape *shape);
@@ -65,6 +66,7 @@ struct coll_report {
     uint64_t scratch_bytes_max;
     bool same_tree;  /* every element of every output was summed in the same tree */
     bool one_reduce; /* which is one reduce over all inputs, in the order of ranks */
+    uint64_t order;  /* hash of the order of every element's sum: equal ones have equal bits */
 };
 
 /* shapes[size], schedules[size] of all ranks. Proves that: messages match in number and length; no

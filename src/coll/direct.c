@@ -20,6 +20,7 @@
 #include "coll/algorithms.h"
 #include "coll/segments.h"
 #include "coll/team.h"
+#include "coll/uneven.h"
 
 /* The whole group as a team, with a part for each rank. */
 struct crew {
@@ -53,6 +54,8 @@ static enum shoal_status emit_buffer(const struct coll_shape *shape,
                                      struct schedule_builder *builder)
 {
     struct crew crew;
+    if (shape->shares)
+        return coll_uneven_allreduce(shape, builder, UNEVEN_RANKS);
     TRY(crew_init(shape, &crew));
     struct schedule_span input = span_of(BUFFER_INPUT, 0, shape->count);
     struct schedule_span output = span_of(BUFFER_OUTPUT, 0, shape->count);
@@ -142,6 +145,7 @@ const struct coll_algorithm coll_direct_allreduce = {
     .summary = "each rank sums one shard and sends it to all: 2 rounds, 2(p-1)/p n sent",
     .same_tree = true,
     .one_reduce = true,
+    .follows_shares = true,
     .emit = emit_buffer,
 };
 

@@ -16,6 +16,7 @@
 #include "coll/algorithms.h"
 #include "coll/segments.h"
 #include "coll/team.h"
+#include "coll/uneven.h"
 
 struct ring {
     const struct coll_shape *shape;
@@ -96,6 +97,8 @@ static enum shoal_status emit_allreduce(const struct coll_shape *shape,
                                         struct schedule_builder *builder)
 {
     struct ring ring;
+    if (shape->shares)
+        return coll_uneven_allreduce(shape, builder, UNEVEN_RING);
     TRY(ring_init(shape, builder, &ring));
     coll_parts_cut(shape->count, ring.blocks, shape->size);
     struct schedule_span own = coll_part_at(span_of(BUFFER_OUTPUT, 0, 0), ring.blocks[shape->rank]);
@@ -131,6 +134,7 @@ const struct coll_algorithm coll_ring_allreduce = {
     .name = "ring",
     .kind = COLL_ALLREDUCE,
     .summary = "blocks travel around twice, summed, then shared: 2(p-1) rounds, 2(p-1)/p n sent",
+    .follows_shares = true,
     .emit = emit_allreduce,
 };
 

@@ -104,6 +104,13 @@ static enum shoal_status reducing_init(struct reducing *reducing, struct team *t
     return SHOAL_OK;
 }
 
+/* A member's place among the sources of a sum. */
+static struct schedule_span *source_of(const struct reducing *reducing, int member)
+{
+    const struct team *team = reducing->team;
+    return &reducing->sources[(member + team->size - team->first) % team->size];
+}
+
 /* One segment of the caller's own part: receives all peers' in slots, reduces them with its own. */
 static void reduce_own_segment(const struct reducing *reducing, uint64_t segment)
 {
@@ -116,11 +123,12 @@ static void reduce_own_segment(const struct reducing *reducing, uint64_t segment
     for (int distance = 1; distance < team->size; distance++) {
         int member = member_before(team, distance);
         int slot = member < team->me ? member : member - 1;
-        reducing->sources[member] = coll_span_within(
-            reducing->slots, row + reducing->slot_count * (uint64_t)slot, own.count);
-        schedule_recv(reducing->builder, team->ranks[member], reducing->sources[member]);
+        struct schedule_span *source = source_of(reducing, member);
+        *source = coll_span_within(reducing->slots, row + reducing->slot_count * (uint64_t)slot,
+                                   own.count);
+        schedule_recv(reducing->builder, team->ranks[member], *source);
     }
-    reducing->sources[team->me] = own;
+    *source_of(reducing, team->me) = own;
     schedule_reduce(reducing->builder,
                     coll_segment_of(reducing->to, segment, reducing->segment_count),
                     reducing->sources, team->size, reducing->final);

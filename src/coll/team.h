@@ -23,7 +23,8 @@ struct part {
 struct team {
     const int *ranks; /* [size] of the group, borrowed */
     int size;
-    int me; /* index of the caller in ranks */
+    int me;    /* index of the caller in ranks */
+    int first; /* whose data comes first in a sum; the others follow in their order, around */
     /* Of coll_team_reduce, zeroed to start. One team sums inputs or sums, not both. */
     bool again;                 /* it is called several times: slots for a whole window at once */
     struct schedule_span slots; /* scratch, kept for the next call */
@@ -38,9 +39,9 @@ void coll_parts_of_blocks(const struct coll_shape *shape, struct part *parts);
 /* The span of a part that begins at `base`'s offset. */
 struct schedule_span coll_part_at(struct schedule_span base, struct part part);
 
-/* Member i gets the sum of all members' part i, in the order of the team, in one reduce per
- * segment. `from`: where the caller's range begins, inputs on all members or sums on all; `to`:
- * where its own part's sum goes. Scratch: a window of segments per peer. */
+/* Member i gets the sum of all members' part i, in the order of the team from `first` on, in one
+ * reduce per segment. `from`: where the caller's range begins, inputs on all members or sums on
+ * all; `to`: where its own part's sum goes. Scratch: a window of segments per peer. */
 enum shoal_status coll_team_reduce(struct schedule_builder *builder, struct team *team,
                                    const struct part *parts, struct schedule_span from,
                                    struct schedule_span to, uint64_t segment_count, bool final);

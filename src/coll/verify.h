@@ -38,6 +38,8 @@ enum shoal_status coll_trees_reduce(struct trees *trees, const uint32_t *operand
 bool coll_trees_is_complete(const struct trees *trees, uint32_t tree);
 /* Whether all inputs meet in one reduce, in rank order. */
 bool coll_trees_is_one_reduce(const struct trees *trees, uint32_t tree);
+/* Hash of the order of the sum: that of ((0 1) 2) is that of (0 1 2), but not of (0 (1 2)). */
+uint64_t coll_trees_order(const struct trees *trees, uint32_t tree);
 /* "((0 1) (2 3))/", cut where the text is full. */
 void coll_trees_print(const struct trees *trees, uint32_t tree, char *text, size_t text_bytes);
 

@@ -157,6 +157,16 @@ static enum shoal_status check_rank(struct result *result, int rank)
     return status;
 }
 
+/* Of all sums, by element. */
+static uint64_t order_of(const struct result *result)
+{
+    uint64_t order = 0;
+    for (uint64_t i = 0; i < result->sum_count; i++)
+        if (result->tree_of[i] != NONE)
+            order = order * 31 + coll_trees_order(result->verifier->trees, result->tree_of[i]);
+    return order;
+}
+
 enum shoal_status coll_verify_result(const struct verifier *verifier, struct coll_report *report)
 {
     struct result result = {.verifier = verifier,
@@ -170,6 +180,7 @@ enum shoal_status coll_verify_result(const struct verifier *verifier, struct col
     enum shoal_status status = SHOAL_OK;
     for (int rank = 0; rank < verifier->size && status == SHOAL_OK; rank++)
         status = check_rank(&result, rank);
+    report->order = order_of(&result);
     base_free(result.tree_of);
     report->same_tree = result.same_tree;
     report->one_reduce = result.one_reduce;

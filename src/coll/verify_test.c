@@ -156,6 +156,40 @@ static void test_long_buffers(void **state)
         }
 }
 
+/* By shares the sums are right too, and in the order that they have without. */
+static void expect_same_order(int number, struct coll_case one)
+{
+    bool fits;
+    struct coll_report equal = {0}, shared = {0};
+    one.has_shares = false;
+    assert_int_equal(case_verify(&one, &fits, &equal), SHOAL_OK);
+    one.has_shares = true;
+    prove_one(number, &one);
+    assert_int_equal(case_verify(&one, &fits, &shared), SHOAL_OK);
+    if (shared.order != equal.order)
+        fail_msg("%s: the order of a sum depends on the shares", case_text(&one));
+}
+
+static void test_shares(void **state)
+{
+    (void)state;
+    static const int sizes[] = {3, 4, 5, 8, 13, 32};
+    for (int i = 0; coll_algorithms()[i]; i++) {
+        if (!coll_algorithms()[i]->follows_shares)
+            continue;
+        for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++)
+            for (int variant = 0; variant < 12; variant++) {
+                struct coll_case one = {.algorithm = coll_algorithms()[i],
+                                        .size = sizes[k],
+                                        .count = variant % 2 ? 400 : 2 * (uint64_t)sizes[k] + 1,
+                                        .segment_count = variant % 3 ? 5 : 1000,
+                                        .in_place = (enum case_in_place)(variant % PLACE_COUNT),
+                                        .is_half = variant > 5};
+                expect_same_order(i, one);
+            }
+    }
+}
+
 /* The scratch of an allreduce in two levels doesn't grow with the buffer, however wide sums are. */
 static void test_scratch_is_for_pieces(void **state)
 {
@@ -255,13 +289,10 @@ static void test_rounds_and_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_groups),
-        cmocka_unit_test(test_groups_up_to_64),
-        cmocka_unit_test(test_v_forms),
-        cmocka_unit_test(test_long_buffers),
-        cmocka_unit_test(test_scratch_is_for_pieces),
-        cmocka_unit_test(test_rounds_and_bytes),
-        cmocka_unit_test(test_no_claim_is_missing),
+        cmocka_unit_test(test_small_groups),     cmocka_unit_test(test_groups_up_to_64),
+        cmocka_unit_test(test_v_forms),          cmocka_unit_test(test_long_buffers),
+        cmocka_unit_test(test_shares),           cmocka_unit_test(test_scratch_is_for_pieces),
+        cmocka_unit_test(test_rounds_and_bytes), cmocka_unit_test(test_no_claim_is_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -220,6 +220,29 @@ bool coll_trees_is_one_reduce(const struct trees *trees, uint32_t tree)
     return true;
 }
 
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 29;
+}
+
+/* The first operand goes on with the hash, as the sum goes on with its value. */
+static uint64_t add_order(const struct trees *trees, uint32_t tree, uint64_t hash)
+{
+    const struct node *node = &trees->nodes[tree];
+    if (node->count == 0)
+        return mix(hash, tree);
+    hash = add_order(trees, trees->operands[node->first], hash);
+    for (uint32_t i = 1; i < node->count; i++)
+        hash = mix(hash, coll_trees_order(trees, trees->operands[node->first + i]));
+    return hash;
+}
+
+uint64_t coll_trees_order(const struct trees *trees, uint32_t tree)
+{
+    return add_order(trees, tree, 1);
+}
+
 /* ---- text ---------------------------------------------------------------------------------- */
 
 struct printer {

@@ -24,6 +24,7 @@ struct comm_call {
     int root;         /* root, or the peer of a send or receive */
     int tag;
     bool in_place;
+    bool steered;    /* its parts follow the rates of the links: steer.h */
     bool has_factor; /* PREMUL_SUM */
     unsigned char factor[16];
     struct shoal_recv_info *info; /* receive */

@@ -121,18 +121,30 @@ struct comm_path {
 extern const struct comm_path comm_path_plan; /* collectives by schedule */
 extern const struct comm_path comm_path_send; /* send and receive */
 
-/* Carries out `call` by `path`: blocking if request is NULL. plan: for comm_path_plan, its use
- * counted. */
+/* Makes the plan of a call, which is one of a shape that has none in the cache. Door held. */
+typedef enum shoal_status comm_make_plan(struct comm_group *group, const struct comm_call *call,
+                                         struct comm_plan **out);
+
+/* Carries out `call` by `path`: blocking if request is NULL. make: for comm_path_plan; NULL where
+ * the path needs no plan. */
 enum shoal_status comm_submit(struct comm_group *group, const struct comm_path *path,
-                              const struct comm_call *call, struct comm_plan *plan,
+                              const struct comm_call *call, comm_make_plan *make,
                               shoal_request_t *request);
-/* The group's plan for the call, made by `make` if it is not cached; counts the use. Call with the
- * door open; takes it for the look. */
-enum shoal_status comm_plan_for(struct comm_group *group, const struct comm_call *call,
-                                enum shoal_status (*make)(struct comm_group *group,
-                                                          const struct comm_call *call,
-                                                          struct comm_plan **out),
-                                struct comm_plan **out);
+
+/* For submission and steer.c. The door is a lock of one word; it may be kept by a blocking
+ * operation that is under way. */
+void comm_door_take(struct comm_group *group);
+void comm_door_leave(struct comm_group *group);
+/* Door held. The plan of the call, cached or made; counts the use. */
+enum shoal_status comm_plan_take(struct comm_group *group, const struct comm_call *call,
+                                 comm_make_plan *make, struct comm_plan **out);
+/* Door held. A request with a number of its own that is in no queue yet. Takes the plan's use over,
+ * also when it fails. */
+enum shoal_status comm_request_begin(struct comm_group *group, const struct comm_path *path,
+                                     const struct comm_call *call, struct comm_plan *plan,
+                                     struct comm_request **out);
+/* Door held. Gives back a request that is left alone. */
+void comm_request_put(struct comm_request *request);
 
 enum comm_request_state {
     REQUEST_PENDING = 0,

@@ -73,6 +73,12 @@ enum shoal_status comm_engine_attach(struct comm_engine *engine, struct net_endp
     return SHOAL_OK;
 }
 
+bool comm_engine_flow(const struct comm_engine *engine, int peer, struct net_flow *out)
+{
+    struct net_endpoint *endpoint = engine->peers[peer].endpoint;
+    return endpoint && net_of(endpoint)->flow(endpoint, peer, out);
+}
+
 enum shoal_status comm_engine_watch(struct comm_engine *engine, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN};

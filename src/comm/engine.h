@@ -82,6 +82,9 @@ void comm_engine_add_group(struct comm_engine *engine, struct comm_group *group)
 void comm_engine_remove_group(struct comm_engine *engine, struct comm_group *group);
 struct comm_group *comm_engine_find_group(struct comm_engine *engine, uint64_t context);
 
+/* What the link to a peer (a world rank) has carried; false: not known. */
+bool comm_engine_flow(const struct comm_engine *engine, int peer, struct net_flow *out);
+
 /* Adds a descriptor to those that end a sleep. */
 enum shoal_status comm_engine_watch(struct comm_engine *engine, int fd);
 

@@ -23,6 +23,7 @@ struct comm_world;
 struct comm_engine;
 struct comm_request;
 struct comm_plan;
+struct comm_steering;
 struct local_group;
 
 /* Why a group is broken. state: 0 works, 1 being written, 2 broken. */
@@ -75,6 +76,8 @@ struct comm_group {
     bool *knows_why;  /* [size] this one was told */
     uint64_t started; /* last collective started, and the signatures of the last ones */
     struct comm_called history[COMM_HISTORY];
+
+    struct comm_steering *steering; /* under the door; NULL: nothing was steered yet */
 
     struct comm_plan *plans; /* cache, most recently used first */
     int plan_count;

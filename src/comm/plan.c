@@ -8,16 +8,25 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "comm/run.h"
+#include "comm/steer.h"
 
 #define WIDE_ALIGN 64 /* a line of the cache */
 
-static uint32_t hash_text(const char *text, uint64_t number)
+static uint32_t hash_number(uint32_t hash, uint64_t number)
 {
-    uint32_t hash = 2166136261u;
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 16777619u;
     for (int i = 0; i < 8; i++)
         hash = (hash ^ (uint32_t)(number >> (8 * i) & 255)) * 16777619u;
+    return hash;
+}
+
+static uint32_t hash_of(const char *algorithm, const struct coll_shape *shape)
+{
+    uint32_t hash = 2166136261u;
+    for (; *algorithm; algorithm++)
+        hash = (hash ^ (unsigned char)*algorithm) * 16777619u;
+    hash = hash_number(hash, shape->segment_count);
+    for (int rank = 0; shape->shares && rank < shape->size; rank++)
+        hash = hash_number(hash, shape->shares[rank]);
     return hash;
 }
 
@@ -91,7 +100,7 @@ enum shoal_status comm_plan_create(const struct coll_shape *shape, enum shoal_dt
     uint64_t narrow_bytes = schedule->scratch_count * shape->elem_bytes;
     plan->wide_at = (narrow_bytes + WIDE_ALIGN - 1) / WIDE_ALIGN * WIDE_ALIGN;
     plan->scratch_bytes = plan->wide_at + schedule->wide_count * sizeof(float);
-    plan->hash = hash_text(schedule->algorithm, shape->segment_count);
+    plan->hash = hash_of(schedule->algorithm, shape);
     status = index_all(plan, shape->size);
     if (status != SHOAL_OK) {
         comm_plan_free(plan);
@@ -126,9 +135,10 @@ struct comm_plan *comm_plan_find(struct comm_group *group, const struct comm_cal
 {
     if (call->counts)
         return NULL;
+    uint32_t version = comm_steer_version(group, call);
     for (struct comm_plan **at = &group->plans; *at; at = &(*at)->next) {
         struct comm_plan *plan = *at;
-        if (!plan_fits(plan, call))
+        if (!plan_fits(plan, call) || plan->version != version)
             continue;
         *at = plan->next;
         plan->next = group->plans;
@@ -151,6 +161,22 @@ static void drop_oldest(struct comm_group *group)
     *oldest = plan->next;
     group->plan_count--;
     comm_plan_free(plan);
+}
+
+void comm_plan_drop_versions(struct comm_group *group, uint32_t kept)
+{
+    for (struct comm_plan **at = &group->plans; *at;) {
+        struct comm_plan *plan = *at;
+        bool stays = plan->version == 0 || plan->version == kept ||
+                     atomic_load_explicit(&plan->users, memory_order_acquire) > 0;
+        if (stays) {
+            at = &plan->next;
+            continue;
+        }
+        *at = plan->next;
+        group->plan_count--;
+        comm_plan_free(plan);
+    }
 }
 
 void comm_plan_keep(struct comm_group *group, struct comm_plan *plan)

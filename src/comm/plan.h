@@ -29,9 +29,10 @@ struct comm_plan {
     enum shoal_dtype dtype;
     int root;
     bool in_place, is_v;
+    uint32_t version; /* of the shares by which it is cut: comm_steer_version */
 
     struct schedule *schedule;
-    uint32_t hash;                     /* of algorithm and segment, the same on all ranks */
+    uint32_t hash;                     /* of algorithm, segment, shares: the same on all ranks */
     uint32_t *send_first, *recv_first; /* [size+1] into the step lists, by peer */
     uint32_t *send_steps, *recv_steps; /* step of the k-th message to or from a peer */
     uint32_t *ready_first;             /* steps that wait for none */
@@ -49,6 +50,8 @@ void comm_plan_free(struct comm_plan *plan);
 /* The cached plan of the call's shape in the group, NULL if there is none (v forms are not cached).
  */
 struct comm_plan *comm_plan_find(struct comm_group *group, const struct comm_call *call);
+/* Frees idle plans by shares of other versions, which will not be used again. */
+void comm_plan_drop_versions(struct comm_group *group, uint32_t kept);
 /* Puts a plan in the cache; may free an idle old one. */
 void comm_plan_keep(struct comm_group *group, struct comm_plan *plan);
 

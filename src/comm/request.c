@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "comm/comm.h"
+#include "comm/steer.h"
 #include "kernel/kernel.h"
 
 /* ---- the door
@@ -22,7 +23,7 @@
 
 #define DOOR_YIELDS 64
 
-static void door_take(struct comm_group *group)
+void comm_door_take(struct comm_group *group)
 {
     for (int tries = 0;; tries++) {
         int open = 0;
@@ -36,7 +37,7 @@ static void door_take(struct comm_group *group)
     }
 }
 
-static void door_leave(struct comm_group *group)
+void comm_door_leave(struct comm_group *group)
 {
     atomic_store_explicit(&group->door, 0, memory_order_release);
 }
@@ -68,8 +69,7 @@ static enum shoal_status request_take(struct comm_group *group, struct comm_requ
     return SHOAL_OK;
 }
 
-/* Door held. */
-static void request_put(struct comm_request *request)
+void comm_request_put(struct comm_request *request)
 {
     struct comm_group *group = request->group;
     atomic_store_explicit(&request->state, REQUEST_IDLE, memory_order_relaxed);
@@ -91,10 +91,10 @@ static void dispose(struct comm_group *group)
 
 void comm_request_end_group(struct comm_group *group)
 {
-    door_take(group);
+    comm_door_take(group);
     group->closed = true;
     bool last = group->requests_out == 0;
-    door_leave(group);
+    comm_door_leave(group);
     if (last)
         dispose(group);
 }
@@ -102,10 +102,10 @@ void comm_request_end_group(struct comm_group *group)
 static void request_give_back(struct comm_request *request)
 {
     struct comm_group *group = request->group;
-    door_take(group);
-    request_put(request);
+    comm_door_take(group);
+    comm_request_put(request);
     bool last = group->closed && group->requests_out == 0;
-    door_leave(group);
+    comm_door_leave(group);
     if (last)
         dispose(group);
 }
@@ -242,27 +242,28 @@ static bool is_small(const struct comm_group *group, const struct comm_call *cal
     return in <= limit && out <= limit;
 }
 
-/* Door held. The request is in the queue on success. */
-static enum shoal_status enqueue(struct comm_group *group, const struct comm_path *path,
-                                 const struct comm_call *call, struct comm_plan *plan,
-                                 struct comm_request **out)
+enum shoal_status comm_request_begin(struct comm_group *group, const struct comm_path *path,
+                                     const struct comm_call *call, struct comm_plan *plan,
+                                     struct comm_request **out)
 {
     struct comm_request *request = NULL;
-    TRY(request_take(group, &request));
+    enum shoal_status status = request_take(group, &request);
+    if (status != SHOAL_OK) {
+        drop_plan(plan);
+        return status;
+    }
     request->path = path;
     request->call = *call;
     request->plan = plan;
-    enum shoal_status status = copy_arrays(request, group->size);
+    status = copy_arrays(request, group->size);
     if (status != SHOAL_OK) {
-        request_put(request);
+        drop_plan(plan);
+        comm_request_put(request);
         return status;
     }
     request->deadline_ns = base_deadline_ns(atomic_load(&group->timeout_ms));
     request->sequence = next_sequence(group, call);
-    comm_count(&group->counters.operations, 1);
-    comm_count(&group->counters.requests, 1);
     atomic_fetch_add(&group->pending, 1);
-    comm_progress_submit(group->world, request);
     *out = request;
     return SHOAL_OK;
 }
@@ -288,53 +289,75 @@ static enum shoal_status run_here(struct comm_group *group, const struct comm_pa
     return status;
 }
 
+enum shoal_status comm_plan_take(struct comm_group *group, const struct comm_call *call,
+                                 comm_make_plan *make, struct comm_plan **out)
+{
+    struct comm_plan *plan = comm_plan_find(group, call);
+    if (!plan) {
+        TRY(make(group, call, &plan));
+        plan->version = comm_steer_version(group, call);
+        if (!plan->is_v)
+            comm_plan_keep(group, plan);
+    }
+    atomic_fetch_add(&plan->users, 1);
+    *out = plan;
+    return SHOAL_OK;
+}
+
+/* Puts the call in the queue, or keeps it until its shares are known. */
+static enum shoal_status enqueue(struct comm_group *group, const struct comm_path *path,
+                                 const struct comm_call *call, struct comm_plan *plan, bool held,
+                                 struct comm_request **out)
+{
+    TRY(comm_request_begin(group, path, call, plan, out));
+    comm_count(&group->counters.operations, 1);
+    comm_count(&group->counters.requests, 1);
+    if (held)
+        comm_steer_hold(group, *out);
+    else
+        comm_progress_submit(group->world, *out);
+    return SHOAL_OK;
+}
+
+/* Door held. *out: the request, or NULL where the call blocks and was carried out on this thread.
+ */
+static enum shoal_status submit(struct comm_group *group, const struct comm_path *path,
+                                const struct comm_call *call, comm_make_plan *make, bool blocks,
+                                struct comm_request **out)
+{
+    struct comm_plan *plan = NULL;
+    bool known = true;
+    if (comm_group_broken(group))
+        return comm_group_health(group);
+    if (call->steered)
+        TRY(comm_steer_next(group, make, &known));
+    bool held = !known || (comm_steer_holds(group) && call->kind < COLL_SEND);
+    if (make && known)
+        TRY(comm_plan_take(group, call, make, &plan));
+    *out = NULL;
+    enum shoal_status status = blocks && !held && may_run_here(group, path)
+                                   ? run_here(group, path, call, plan)
+                                   : enqueue(group, path, call, plan, held, out);
+    if (status == SHOAL_OK && call->steered)
+        comm_steer_count(group);
+    return status;
+}
+
 enum shoal_status comm_submit(struct comm_group *group, const struct comm_path *path,
-                              const struct comm_call *call, struct comm_plan *plan,
+                              const struct comm_call *call, comm_make_plan *make,
                               shoal_request_t *request_out)
 {
-    door_take(group);
-    enum shoal_status status = comm_group_broken(group) ? comm_group_health(group) : SHOAL_OK;
-    if (status != SHOAL_OK) {
-        door_leave(group);
-        drop_plan(plan);
-        return status;
-    }
-    if (!request_out && may_run_here(group, path)) {
-        status = run_here(group, path, call, plan);
-        door_leave(group);
-        return status;
-    }
     struct comm_request *request = NULL;
-    status = enqueue(group, path, call, plan, &request);
-    door_leave(group);
-    if (status != SHOAL_OK) {
-        drop_plan(plan);
+    comm_door_take(group);
+    enum shoal_status status = submit(group, path, call, make, !request_out, &request);
+    comm_door_leave(group);
+    if (status != SHOAL_OK || !request)
         return status;
-    }
     comm_progress_go(group->world, is_small(group, call));
     if (!request_out)
         return comm_request_wait(&request, -1);
     *request_out = (shoal_request_t)request;
     return SHOAL_OK;
-}
-
-enum shoal_status comm_plan_for(struct comm_group *group, const struct comm_call *call,
-                                enum shoal_status (*make)(struct comm_group *group,
-                                                          const struct comm_call *call,
-                                                          struct comm_plan **out),
-                                struct comm_plan **out)
-{
-    door_take(group);
-    struct comm_plan *plan = comm_plan_find(group, call);
-    enum shoal_status status = plan ? SHOAL_OK : make(group, call, &plan);
-    if (status == SHOAL_OK) {
-        atomic_fetch_add(&plan->users, 1);
-        if (!plan->is_v && group->plans != plan)
-            comm_plan_keep(group, plan);
-        *out = plan;
-    }
-    door_leave(group);
-    return status;
 }
 
 /* ---- the engine's two paths
@@ -379,6 +402,8 @@ static enum shoal_status run_plan(struct comm_group *group, const struct comm_ca
 
 static enum shoal_status start_plan(struct comm_group *group, struct comm_request *request)
 {
+    if (!request->plan) /* it was held back, and the group broke */
+        return comm_group_health(group);
     count_engine(group, &request->call);
     if (group->local)
         group->local_note(group->local, &request->call, request->sequence);

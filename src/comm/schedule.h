@@ -52,6 +52,8 @@ enum coll_kind {
 /* "allreduce"; the C functions of the v forms have the same kind. */
 const char *comm_kind_name(enum coll_kind kind);
 
+#define SCHEDULE_SHARES_WHOLE 65536u
+
 /* Everything an emitter may look at. The same on all ranks but for `rank` (and alltoallv's counts).
  */
 struct coll_shape {
@@ -65,6 +67,8 @@ struct coll_shape {
     const uint64_t *displs; /* v forms: [size] on the side with p blocks; NULL: packed */
     const uint64_t *recv_counts, *recv_displs; /* alltoallv's other side */
     bool in_place;
+    const uint32_t *shares; /* [size] allreduce: how much of the buffer each rank sums, in
+                             * SCHEDULE_SHARES_WHOLE-ths; NULL: equal parts */
     uint64_t segment_count; /* cut longer messages into pieces of this many elements, 1 or more */
     const int
         *host_of; /* [size] host index of each rank, hosts numbered by first rank; never NULL */

@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "base/options.h"
 #include "comm/comm.h"
+#include "comm/steer.h"
 
 struct comm_used_name {
     struct comm_used_name *next;
@@ -140,6 +141,7 @@ enum shoal_status comm_group_close(struct comm_group *group)
         return base_error(SHOAL_ERR_STATE,
                           "group '%s' still has %d sub-groups (a fuse has two): free them first",
                           group->name, atomic_load(&world->group_count) - 1);
+    comm_steer_finish(group);
     end_pending(group);
     if (root)
         world->linger_ms = comm_group_broken(group) ? LINGER_BROKEN_MS : LINGER_MS;
@@ -151,6 +153,7 @@ enum shoal_status comm_group_close(struct comm_group *group)
     comm_progress_release(world);
     if (group->local)
         group->local_free(group->local);
+    comm_steer_end(group);
     free_plans(group);
     comm_request_end_group(group);
     atomic_fetch_sub(&world->group_count, 1);

@@ -118,5 +118,6 @@ const struct net_transport net_shm = {
     .arm = net_ring_endpoint_arm,
     .disarm = net_ring_endpoint_disarm,
     .wake = net_ring_endpoint_wake,
+    .flow = net_no_flow,
     .close = net_ring_endpoint_close,
 };

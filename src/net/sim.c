@@ -342,5 +342,6 @@ const struct net_transport net_sim = {
     .arm = arm,
     .disarm = disarm,
     .wake = wake,
+    .flow = net_no_flow,
     .close = close_endpoint,
 };

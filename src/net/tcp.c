@@ -468,5 +468,6 @@ const struct net_transport net_tcp = {
     .arm = arm,
     .disarm = disarm,
     .wake = wake,
+    .flow = net_tcp_flow,
     .close = close_endpoint,
 };

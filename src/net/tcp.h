@@ -168,6 +168,9 @@ void net_tcp_note_open(struct net_tcp *ep);
 /* Before they are closed. It may never have been noted. */
 void net_tcp_note_closed(const struct net_tcp *ep);
 
+/* ---- tcp_flow.c ---- */
+bool net_tcp_flow(struct net_endpoint *endpoint, int peer, struct net_flow *out);
+
 /* ---- tcp_greet.c ---- */
 void net_tcp_accept(struct net_tcp *ep);
 void net_tcp_greet_incoming(struct net_tcp *ep, int slot);

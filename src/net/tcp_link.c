@@ -29,6 +29,11 @@
 #include "base/status.h"
 #include "net/tcp.h"
 
+/* The end of a payload of that length is acknowledged at once. Otherwise the kernel keeps the last
+ * acknowledgement back for up to 40 ms, in the hope of data that could carry it, and the sender's
+ * kernel would count that as time in which its link was busy (tcp_flow.c). */
+#define ACK_NOW_BYTES (16 << 10)
+
 #define GATHER_FRAMES      32
 #define SENDS_PER_FLUSH    8
 #define READS_PER_POLL     4
@@ -305,6 +310,8 @@ void net_tcp_flush(struct net_tcp *ep, struct net_tcp_link *link)
 static void end_payload(struct net_tcp *ep, struct net_tcp_link *link)
 {
     link->in_payload = false;
+    if (link->header.payload_bytes >= ACK_NOW_BYTES)
+        set_option(link->fd, IPPROTO_TCP, TCP_QUICKACK, 1);
     if (link->payload != NULL && !ep->closing) {
         ep->event_count++;
         ep->events.received(ep->events.user, link->peer, &link->header, link->payload);

@@ -344,6 +344,36 @@ static void frame_byte_by_byte(void **state)
     suite_close(&suite);
 }
 
+/* ---- counting ---- */
+
+#define COUNTED_BYTES (UINT64_C(1) << 20)
+
+/* All of it was sent and acknowledged. */
+static bool is_counted(void *user)
+{
+    struct node *node = user;
+    struct net_flow flow;
+
+    return fixture.transport->flow(node->endpoint, 1, &flow) && flow.acked_bytes >= COUNTED_BYTES &&
+           flow.busy_us > 0;
+}
+
+static void flow_is_counted(void **state)
+{
+    struct suite suite;
+    struct net_flow flow;
+
+    (void)state;
+    suite_open(&suite, &fixture, 2);
+    assert_false(fixture.transport->flow(suite.nodes[0].endpoint, 1, &flow)); /* no link yet */
+    node_send(&suite.nodes[0], 1, COUNTED_BYTES);
+    suite_until_received(&suite, 1, 1);
+    suite_until(&suite, is_counted, &suite.nodes[0]);
+    assert_true(fixture.transport->flow(suite.nodes[1].endpoint, 0, &flow));
+    assert_true(flow.acked_bytes < COUNTED_BYTES); /* the other way only the greeting went */
+    suite_close(&suite);
+}
+
 static void reset_is_lost(void **state)
 {
     struct suite suite;
@@ -560,23 +590,15 @@ static void port_in_use(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_secret),
-        cmocka_unit_test(other_job),
-        cmocka_unit_test(garbage),
-        cmocka_unit_test(silent_connection),
-        cmocka_unit_test(scanner),
-        cmocka_unit_test(full_house),
-        cmocka_unit_test(taken_rank),
-        cmocka_unit_test(frame_byte_by_byte),
-        cmocka_unit_test(reset_is_lost),
-        cmocka_unit_test(nobody_listens),
-        cmocka_unit_test(stopped_peer_times_out),
-        cmocka_unit_test(reachable_one_way),
-        cmocka_unit_test(broken_address),
-        cmocka_unit_test(ipv6_only),
-        cmocka_unit_test(any_bytes_as_address),
-        cmocka_unit_test(interface_option),
-        cmocka_unit_test(port_in_use),
+        cmocka_unit_test(wrong_secret),      cmocka_unit_test(other_job),
+        cmocka_unit_test(garbage),           cmocka_unit_test(silent_connection),
+        cmocka_unit_test(scanner),           cmocka_unit_test(full_house),
+        cmocka_unit_test(taken_rank),        cmocka_unit_test(frame_byte_by_byte),
+        cmocka_unit_test(flow_is_counted),   cmocka_unit_test(reset_is_lost),
+        cmocka_unit_test(nobody_listens),    cmocka_unit_test(stopped_peer_times_out),
+        cmocka_unit_test(reachable_one_way), cmocka_unit_test(broken_address),
+        cmocka_unit_test(ipv6_only),         cmocka_unit_test(any_bytes_as_address),
+        cmocka_unit_test(interface_option),  cmocka_unit_test(port_in_use),
     };
     int failed = net_conformance_run(&fixture);
 

@@ -18,5 +18,14 @@ void net_transport_check(const struct net_transport *transport)
     BASE_ASSERT(transport->arm != NULL);
     BASE_ASSERT(transport->disarm != NULL);
     BASE_ASSERT(transport->wake != NULL);
+    BASE_ASSERT(transport->flow != NULL);
     BASE_ASSERT(transport->close != NULL);
+}
+
+bool net_no_flow(struct net_endpoint *endpoint, int peer, struct net_flow *out)
+{
+    (void)endpoint;
+    (void)peer;
+    (void)out;
+    return false;
 }

@@ -81,6 +81,12 @@ struct net_endpoint_options {
     void *context; /* transport-specific: inproc's hall, shm's map, sim's world */
 };
 
+/* What a link has carried since it was opened, as its host's kernel has counted. */
+struct net_flow {
+    uint64_t acked_bytes; /* sent, and acknowledged by the peer's host */
+    uint64_t busy_us;     /* while anything was on its way or waited for the link */
+};
+
 struct net_endpoint; /* each transport's own; starts with `const struct net_transport *transport` */
 
 struct net_transport {
@@ -130,6 +136,10 @@ struct net_transport {
      * begin ends. Any thread. */
     void (*wake)(struct net_endpoint *endpoint);
 
+    /* Reads the flow to peer; false where that is not known: no link yet, or a transport or kernel
+     * that doesn't count. */
+    bool (*flow)(struct net_endpoint *endpoint, int peer, struct net_flow *out);
+
     /* Says good-bye and frees. Blocks at most linger_ms. Reports nothing but `sent`; what still
      * arrives is thrown away. */
     void (*close)(struct net_endpoint *endpoint, int64_t linger_ms);
@@ -137,6 +147,9 @@ struct net_transport {
 
 /* Asserts that every member is there. Call once per transport before use. */
 void net_transport_check(const struct net_transport *transport);
+
+/* `flow` of transports that don't count. */
+bool net_no_flow(struct net_endpoint *endpoint, int peer, struct net_flow *out);
 
 /* One global symbol per transport. */
 extern const struct net_transport

@@ -81,11 +81,23 @@ static void apply_v(struct coll_group *group, int rank)
     shape->recv_displs = group->table[3][rank];
 }
 
+static void fill_shares(const struct coll_case *one, struct coll_group *group)
+{
+    uint32_t left = SCHEDULE_SHARES_WHOLE, each = left / (2 * (uint32_t)one->size);
+    for (int i = one->size - 1; i > 0; i--) {
+        group->shares[i] = i % 4 == 2 ? 0 : each * (uint32_t)(1 + i % 2);
+        left -= group->shares[i];
+    }
+    group->shares[0] = left;
+}
+
 bool case_shapes(const struct coll_case *one, struct coll_group *group)
 {
     int host_count = place_ranks(one->hosts, one->size, group->host_of);
     if (one->is_v)
         fill_v(one, group);
+    if (one->has_shares)
+        fill_shares(one, group);
     for (int rank = 0; rank < one->size; rank++) {
         group->schedules[rank] = NULL;
         group->shapes[rank] = (struct coll_shape){
@@ -103,6 +115,8 @@ bool case_shapes(const struct coll_case *one, struct coll_group *group)
         };
         if (one->is_v)
             apply_v(group, rank);
+        if (one->has_shares)
+            group->shapes[rank].shares = group->shares;
     }
     return !one->algorithm->fits || one->algorithm->fits(&group->shapes[0]);
 }
@@ -142,9 +156,10 @@ const char *case_text(const struct coll_case *one)
                                         "scattered hosts"};
     static const char *const places[] = {"apart", "in place", "mixed places"};
     static char text[256];
-    snprintf(text, sizeof(text), "%s%s %s, %d ranks, count %llu, segment %llu, root %d, %s, %s%s",
+    snprintf(text, sizeof(text), "%s%s %s, %d ranks, count %llu, segment %llu, root %d, %s, %s%s%s",
              comm_kind_name(one->algorithm->kind), one->is_v ? "v" : "", one->algorithm->name,
              one->size, (unsigned long long)one->count, (unsigned long long)one->segment_count,
-             one->root, hosts[one->hosts], places[one->in_place], one->is_half ? ", halves" : "");
+             one->root, hosts[one->hosts], places[one->in_place], one->is_half ? ", halves" : "",
+             one->has_shares ? ", shares" : "");
     return text;
 }

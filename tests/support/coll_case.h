@@ -24,8 +24,9 @@ struct coll_case {
     uint64_t count, segment_count;
     enum case_hosts hosts;
     enum case_in_place in_place;
-    bool is_v;    /* uneven counts with zeros, and displacements out of order and with gaps */
-    bool is_half; /* elements are 16-bit floats, else 4 bytes */
+    bool is_v;       /* uneven counts with zeros, and displacements out of order and with gaps */
+    bool is_half;    /* elements are 16-bit floats, else 4 bytes */
+    bool has_shares; /* unequal ones, some of them none, for algorithms that follow them */
 };
 
 /* The shapes and schedules that a case stands for. */
@@ -34,6 +35,7 @@ struct coll_group {
     struct schedule *schedules[CASE_RANKS_MAX];
     int host_of[CASE_RANKS_MAX];
     uint64_t counts[CASE_RANKS_MAX], displs[CASE_RANKS_MAX];
+    uint32_t shares[CASE_RANKS_MAX];
     uint64_t table[4][CASE_RANKS_MAX][CASE_RANKS_MAX]; /* alltoallv's arrays, per rank */
 };
 

@@ -215,5 +215,6 @@ const struct net_transport late_sent = {
     .arm = arm,
     .disarm = disarm,
     .wake = wake,
+    .flow = net_no_flow,
     .close = close_endpoint,
 };

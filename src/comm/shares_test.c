@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shares_test.c: the shares are the best there are, and noise does not change them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "comm/shares.h"
+
+#define WHOLE ((double)SCHEDULE_SHARES_WHOLE)
+
+/* The longest time of a port, in units of buffer / rate. */
+static double time_of(const uint64_t *rates, const double *shares, int size)
+{
+    double longest = 0;
+    for (int i = 0; i < size; i++) {
+        double time = (1 + (size - 2) * shares[i]) / (double)rates[i];
+        longest = time > longest ? time : longest;
+    }
+    return longest;
+}
+
+/* The least T with sum of max(0, T b - 1) at least p - 2, by halving, and no less than 1 / b. */
+static double least_time(const uint64_t *rates, int size)
+{
+    double low = 0, high = 1e9;
+    for (int step = 0; step < 200; step++) {
+        double middle = (low + high) / 2, sum = 0, slowest = 1e18;
+        for (int i = 0; i < size; i++) {
+            double over = middle * (double)rates[i] - 1;
+            sum += over > 0 ? over : 0;
+            slowest = (double)rates[i] < slowest ? (double)rates[i] : slowest;
+        }
+        *(sum >= size - 2 && middle * slowest >= 1 ? &high : &low) = middle;
+    }
+    return high;
+}
+
+static void expect_best(const uint64_t *rates, int size)
+{
+    uint32_t best[COMM_SHARES_RANKS_MAX];
+    double shares[COMM_SHARES_RANKS_MAX];
+    uint64_t sum = 0;
+    comm_shares_best(rates, size, best);
+    for (int i = 0; i < size; i++) {
+        shares[i] = best[i] / WHOLE;
+        sum += best[i];
+    }
+    assert_int_equal(sum, SCHEDULE_SHARES_WHOLE);
+    double time = time_of(rates, shares, size), least = least_time(rates, size);
+    assert_true(time < 1.002 * least);
+}
+
+static void test_shares_are_the_best(void **state)
+{
+    (void)state;
+    srand(1);
+    for (int size = COMM_SHARES_RANKS_MIN; size <= COMM_SHARES_RANKS_MAX; size++)
+        for (int round = 0; round < 40; round++) {
+            uint64_t rates[COMM_SHARES_RANKS_MAX];
+            for (int i = 0; i < size; i++)
+                rates[i] = (uint64_t)1 + (uint64_t)(rand() % 1000) * (round % 2 ? 1 : 4000000);
+            expect_best(rates, size);
+        }
+}
+
+static void test_equal_rates_have_equal_shares(void **state)
+{
+    (void)state;
+    const uint64_t rates[5] = {125000, 125000, 125000, 125000, 125000};
+    uint32_t best[5];
+    comm_shares_best(rates, 5, best);
+    for (int i = 0; i < 5; i++)
+        assert_in_range(best[i], SCHEDULE_SHARES_WHOLE / 5, SCHEDULE_SHARES_WHOLE / 5 + 1);
+}
+
+/* Reports of four ranks, of flows that go on for 600 ms at a time. */
+struct reports {
+    uint64_t words[4 * 9];
+    struct comm_shares shares;
+};
+
+static void reports_start(struct reports *reports)
+{
+    memset(reports, 0, sizeof(*reports));
+    assert_int_equal(comm_shares_words(4), 9);
+    assert_int_equal(comm_shares_init(4, &reports->shares), SHOAL_OK);
+    assert_false(comm_shares_judge(&reports->shares, reports->words));
+}
+
+static void flow(struct reports *reports, int from, int to, uint64_t bytes_per_ms, uint64_t ms)
+{
+    reports->words[9 * from + 1 + 2 * to] += bytes_per_ms * ms;
+    reports->words[9 * from + 2 + 2 * to] += 1000 * ms;
+}
+
+/* All links divide their rate by three; rank 3's has another rate. */
+static bool judge_for(struct reports *reports, uint64_t rate, uint64_t other, uint64_t ms)
+{
+    for (int from = 0; from < 4; from++) {
+        reports->words[9 * from] += 1000 * ms;
+        for (int to = 0; to < 4; to++)
+            if (from != to)
+                flow(reports, from, to, (from == 3 || to == 3 ? other : rate) / 3, ms);
+    }
+    return comm_shares_judge(&reports->shares, reports->words);
+}
+
+static bool judge(struct reports *reports, uint64_t rate, uint64_t other)
+{
+    return judge_for(reports, rate, other, 600);
+}
+
+static void test_change_needs_two_in_a_row(void **state)
+{
+    (void)state;
+    struct reports reports;
+    reports_start(&reports);
+    assert_false(judge(&reports, 120000, 30000));
+    assert_false(judge(&reports, 120000, 120000)); /* the first was noise */
+    assert_false(judge(&reports, 120000, 30000));
+    assert_true(reports.shares.even);
+    assert_true(judge(&reports, 120000, 30000));
+    assert_false(reports.shares.even);
+    assert_int_equal(reports.shares.now[3], 0);
+    for (int i = 0; i < 3; i++)
+        assert_in_range(reports.shares.now[i], SCHEDULE_SHARES_WHOLE / 3,
+                        SCHEDULE_SHARES_WHOLE / 3 + 2);
+    assert_false(judge(&reports, 120000, 30000)); /* nothing new */
+    assert_false(judge(&reports, 120000, 120000));
+    assert_true(judge(&reports, 120000, 120000)); /* and back */
+    assert_true(reports.shares.even);
+    comm_shares_release(&reports.shares);
+}
+
+static void test_moments_count_for_little(void **state)
+{
+    (void)state;
+    struct reports reports;
+    reports_start(&reports);
+    for (int i = 0; i < 20; i++) {
+        assert_false(judge_for(&reports, 120000, 30000, 50));
+        assert_false(judge_for(&reports, 120000, 120000, 300));
+    }
+    comm_shares_release(&reports.shares);
+}
+
+static void test_small_differences_change_nothing(void **state)
+{
+    (void)state;
+    struct reports reports;
+    reports_start(&reports);
+    for (int i = 0; i < 4; i++)
+        assert_false(judge(&reports, 120000, 100000));
+    comm_shares_release(&reports.shares);
+}
+
+static void test_what_is_not_known_changes_nothing(void **state)
+{
+    (void)state;
+    struct reports reports;
+    reports_start(&reports);
+    for (int i = 0; i < 4; i++)
+        assert_false(judge(&reports, 120000, 0));
+    comm_shares_release(&reports.shares);
+}
+
+/* In a ring the ranks beside a slow link see it too; but each has a fast flow on its other side. */
+static void test_flows_of_a_ring(void **state)
+{
+    (void)state;
+    struct reports reports;
+    reports_start(&reports);
+    for (int round = 0; round < 2; round++) {
+        for (int from = 0; from < 4; from++)
+            flow(&reports, from, (from + 1) % 4, from == 2 || from == 3 ? 30000 : 120000, 600);
+        reports.words[0] += 600000;
+        assert_int_equal(comm_shares_judge(&reports.shares, reports.words), round == 1);
+    }
+    assert_int_equal(reports.shares.now[3], 0);
+    comm_shares_release(&reports.shares);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shares_are_the_best),
+        cmocka_unit_test(test_equal_rates_have_equal_shares),
+        cmocka_unit_test(test_change_needs_two_in_a_row),
+        cmocka_unit_test(test_moments_count_for_little),
+        cmocka_unit_test(test_small_differences_change_nothing),
+        cmocka_unit_test(test_what_is_not_known_changes_nothing),
+        cmocka_unit_test(test_flows_of_a_ring),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

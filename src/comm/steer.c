@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * steer.c: exchanges of what was measured, and which operation goes by which.
+ *
+ * Period e has the steered operations e P to (e+1) P - 1. An exchange begins after the last one of
+ * each period, and operations go by it from the first one of the period after next on: exchange e
+ * is used before operation (e+2) P. A request that comes before its exchange has ended is held, and
+ * with it all collectives of the group behind it, since the engine starts them in their order; the
+ * end of the exchange, or of the group, lets them go.
+ *
+ * An exchange's end is a callback on the thread that moves the engine. It takes the group's door,
+ * as the user's callbacks may: while an exchange is pending nobody carries out an operation under
+ * the door, so it is never kept for long.
+ */
+#include "comm/steer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/options.h"
+#include "comm/shares.h"
+
+#define FINISH_MS      5000
+#define FINISH_LOOK_MS 1
+
+struct exchange {
+    struct exchange *next;
+    struct comm_group *group;
+    struct comm_request *request;
+    bool has_ended;
+    uint64_t *own; /* [words] this rank's report */
+    uint64_t *all; /* [size * words] */
+};
+
+struct comm_steering {
+    comm_make_plan *make;
+    struct comm_shares shares;
+    uint32_t version, last_version; /* in use; given so far */
+    uint64_t number;                /* of the next operation */
+    uint64_t turned;                /* the last one whose exchange was used */
+    struct exchange *first, **end;  /* not used yet, oldest first */
+    struct exchange *used;          /* whose requests are still to be given back */
+    struct comm_request *held, **held_end;
+    uint64_t held_number; /* of the first held one */
+};
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+bool comm_steer_can(const struct comm_group *group)
+{
+    return group->host_count == group->size && group->size >= COMM_SHARES_RANKS_MIN &&
+           group->size <= COMM_SHARES_RANKS_MAX && group->world && group->world->tcp &&
+           strcmp(base_option_text(OPTION_SHARES), "auto") == 0;
+}
+
+static void steering_free(struct comm_steering *steering)
+{
+    comm_shares_release(&steering->shares);
+    base_free(steering);
+}
+
+static enum shoal_status steering_create(struct comm_group *group, comm_make_plan *make)
+{
+    struct comm_steering *steering;
+    TRY(BASE_NEW(&steering, "a group's steering"));
+    steering->make = make;
+    steering->end = &steering->first;
+    steering->held_end = &steering->held;
+    enum shoal_status status = comm_shares_init(group->size, &steering->shares);
+    if (status != SHOAL_OK) {
+        base_free(steering);
+        return status;
+    }
+    group->steering = steering;
+    return SHOAL_OK;
+}
+
+const uint32_t *comm_steer_shares(const struct comm_group *group, const struct comm_call *call)
+{
+    if (!call->steered || group->steering->shares.even)
+        return NULL;
+    return group->steering->shares.now;
+}
+
+uint32_t comm_steer_version(const struct comm_group *group, const struct comm_call *call)
+{
+    return call->steered ? group->steering->version : 0;
+}
+
+/* ---- use of an exchange -------------------------------------------------------------------- */
+
+/* Rank 0 says it for all, who come to the same. */
+static void report(const struct comm_group *group)
+{
+    const struct comm_shares *shares = &group->steering->shares;
+    char text[COMM_SHARES_RANKS_MAX * 24] = "";
+    if (group->rank != 0)
+        return;
+    if (shares->even) {
+        base_log(BASE_LOG_INFO, "group '%s': links are alike again, so all ranks sum equal parts",
+                 group->name);
+        return;
+    }
+    for (int i = 0, used = 0; i < shares->size; i++)
+        used += snprintf(text + used, sizeof(text) - (size_t)used, "%s%.0f %% at %.1f",
+                         i ? ", " : "", 100.0 * shares->now[i] / SCHEDULE_SHARES_WHOLE,
+                         (double)shares->rates[i] / 1000);
+    base_log(BASE_LOG_INFO,
+             "group '%s': links differ, so large allreduces are cut by them: ranks sum %s MB/s a "
+             "flow",
+             group->name, text);
+}
+
+static void use(struct comm_group *group, struct exchange *exchange)
+{
+    struct comm_steering *steering = group->steering;
+    steering->first = exchange->next;
+    if (!steering->first)
+        steering->end = &steering->first;
+    exchange->next = steering->used;
+    steering->used = exchange;
+    if (!comm_shares_judge(&steering->shares, exchange->all))
+        return;
+    steering->version = steering->shares.even ? 0 : ++steering->last_version;
+    comm_plan_drop_versions(group, steering->version);
+    report(group);
+}
+
+/* Puts the shares in place for the operation of that number. False: they are not known yet. */
+static bool turn_to(struct comm_group *group, uint64_t number)
+{
+    struct comm_steering *steering = group->steering;
+    bool begins = number % COMM_STEER_PERIOD == 0 && number >= 2 * COMM_STEER_PERIOD;
+    if (!begins || steering->turned == number)
+        return true;
+    if (!steering->first || !steering->first->has_ended)
+        return false;
+    use(group, steering->first);
+    steering->turned = number;
+    return true;
+}
+
+enum shoal_status comm_steer_next(struct comm_group *group, comm_make_plan *make, bool *known)
+{
+    if (!group->steering)
+        TRY(steering_create(group, make));
+    *known = !group->steering->held && turn_to(group, group->steering->number);
+    return SHOAL_OK;
+}
+
+bool comm_steer_holds(const struct comm_group *group)
+{
+    return group->steering && group->steering->held;
+}
+
+void comm_steer_hold(struct comm_group *group, struct comm_request *request)
+{
+    struct comm_steering *steering = group->steering;
+    if (!steering->held)
+        steering->held_number = steering->number;
+    request->next = NULL;
+    *steering->held_end = request;
+    steering->held_end = &request->next;
+}
+
+/* Gives the first held request its plan, if it has none. False: its shares are not known yet. */
+static bool cut_held(struct comm_group *group, struct comm_request *request)
+{
+    struct comm_steering *steering = group->steering;
+    if (!request->call.steered || comm_group_broken(group))
+        return true;
+    if (!turn_to(group, steering->held_number))
+        return false;
+    steering->held_number++;
+    enum shoal_status status =
+        comm_plan_take(group, &request->call, steering->make, &request->plan);
+    if (status != SHOAL_OK)
+        comm_group_break(group, status, "%s", base_error_text());
+    return true;
+}
+
+/* Queues those that need not be held any more; of a broken group all, which then end with its
+ * cause. */
+static void let_go(struct comm_group *group)
+{
+    struct comm_steering *steering = group->steering;
+    while (steering->held && cut_held(group, steering->held)) {
+        struct comm_request *request = steering->held;
+        steering->held = request->next;
+        if (!steering->held)
+            steering->held_end = &steering->held;
+        comm_progress_submit(group->world, request);
+    }
+}
+
+/* ---- exchanges ----------------------------------------------------------------------------- */
+
+/* Where the kernel does not count, it stays zero, and nothing will be known of that flow. */
+static void fill_report(const struct comm_group *group, uint64_t *report)
+{
+    report[0] = (uint64_t)base_now_ns() / 1000;
+    for (int peer = 0; peer < group->size; peer++) {
+        struct net_flow flow = {0};
+        if (peer != group->rank)
+            comm_engine_flow(group->engine, group->members[peer], &flow);
+        report[1 + 2 * peer] = flow.acked_bytes;
+        report[2 + 2 * peer] = flow.busy_us;
+    }
+}
+
+/* Token held. */
+static enum shoal_status start_exchange(struct comm_group *group, struct comm_request *request)
+{
+    struct exchange *exchange = request->callback_user;
+    fill_report(group, exchange->own);
+    return comm_path_plan.start(group, request);
+}
+
+static const struct comm_path exchange_path = {NULL, start_exchange, true};
+
+static void on_end(void *user, enum shoal_status status)
+{
+    struct exchange *exchange = user;
+    struct comm_group *group = exchange->group;
+    comm_door_take(group);
+    exchange->has_ended = status == SHOAL_OK;
+    let_go(group);
+    comm_door_leave(group);
+}
+
+static void exchange_free(struct exchange *exchange)
+{
+    base_free(exchange->own);
+    base_free(exchange);
+}
+
+static enum shoal_status exchange_create(struct comm_group *group, struct exchange **out)
+{
+    struct exchange *exchange;
+    int words = comm_shares_words(group->size);
+    TRY(BASE_NEW(&exchange, "an exchange of rates"));
+    exchange->group = group;
+    enum shoal_status status =
+        BASE_NEW_ARRAY(&exchange->own, (group->size + 1) * words, "an exchange of rates");
+    if (status != SHOAL_OK) {
+        base_free(exchange);
+        return status;
+    }
+    exchange->all = exchange->own + words;
+    *out = exchange;
+    return SHOAL_OK;
+}
+
+/* Gives back the requests of exchanges that were used, if nobody touches them any more. */
+static void free_used(struct comm_steering *steering)
+{
+    for (struct exchange **at = &steering->used; *at;) {
+        struct exchange *exchange = *at;
+        if (atomic_load_explicit(&exchange->request->state, memory_order_acquire) !=
+            REQUEST_LEFT_ALONE) {
+            at = &exchange->next;
+            continue;
+        }
+        *at = exchange->next;
+        comm_request_put(exchange->request);
+        exchange_free(exchange);
+    }
+}
+
+static enum shoal_status begin_exchange(struct comm_group *group)
+{
+    struct comm_steering *steering = group->steering;
+    struct comm_plan *plan = NULL;
+    struct exchange *exchange = NULL;
+    TRY(exchange_create(group, &exchange));
+    struct comm_call call = {.kind = COLL_ALLGATHER,
+                             .dtype = SHOAL_U64,
+                             .in = exchange->own,
+                             .out = exchange->all,
+                             .count = (uint64_t)comm_shares_words(group->size)};
+    enum shoal_status status = comm_plan_take(group, &call, steering->make, &plan);
+    if (status == SHOAL_OK)
+        status = comm_request_begin(group, &exchange_path, &call, plan, &exchange->request);
+    if (status != SHOAL_OK) {
+        exchange_free(exchange);
+        return status;
+    }
+    *steering->end = exchange;
+    steering->end = &exchange->next;
+    status = comm_request_on_done(exchange->request, on_end, exchange);
+    if (steering->held)
+        comm_steer_hold(group, exchange->request);
+    else
+        comm_progress_submit(group->world, exchange->request);
+    comm_progress_kick(group->world);
+    return status;
+}
+
+void comm_steer_count(struct comm_group *group)
+{
+    if (++group->steering->number % COMM_STEER_PERIOD != 0)
+        return;
+    free_used(group->steering);
+    enum shoal_status status = begin_exchange(group);
+    if (status != SHOAL_OK) /* the others wait for it */
+        comm_group_break(group, status, "%s", base_error_text());
+}
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+void comm_steer_finish(struct comm_group *group)
+{
+    int64_t deadline_ns = base_deadline_ns(FINISH_MS);
+    while (group->steering && !comm_group_broken(group) && base_now_ns() < deadline_ns &&
+           atomic_load_explicit(&group->pending, memory_order_acquire) > 0) {
+        comm_progress_kick(group->world);
+        base_sleep_ms(FINISH_LOOK_MS);
+    }
+}
+
+void comm_steer_end(struct comm_group *group)
+{
+    struct comm_steering *steering = group->steering;
+    if (!steering)
+        return;
+    *steering->end = steering->used;
+    steering->used = steering->first;
+    comm_door_take(group);
+    while (steering->used) {
+        free_used(steering);
+        if (steering->used)
+            base_sleep_ms(FINISH_LOOK_MS); /* one is between its last two stores */
+    }
+    comm_door_leave(group);
+    steering_free(steering);
+    group->steering = NULL;
+}

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Large allreduces between hosts whose links come to differ: on virtual hosts, one of which becomes
+slow while the ranks are at work."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from ranks import ENVIRONMENT, SHOAL
+
+DEADLINE_S = 120
+HOSTS = 4
+PROGRAM = """
+import array, pathlib, random, sys
+import shoal
+
+group = shoal.init()
+random.seed(group.rank)
+values = array.array("f", (random.gauss(0, 1) for _ in range(300_007)))
+outs = [array.array("f", bytes(4 * len(values))) for _ in range(12)]
+first = None
+for burst in range(int(sys.argv[2])):
+    # More at once than can go by shares that are known already.
+    requests = [group.allreduce(values, out=out, blocking=False) for out in outs]
+    for request in requests:
+        request.wait()
+    group.allreduce(values, out=outs[0])
+    first = first or bytes(outs[0])
+    assert all(bytes(out) == first for out in outs), burst
+    if burst == 1 and group.rank == 0:
+        pathlib.Path(sys.argv[1]).touch()
+print(f"{sum(outs[0]):.3f}")
+group.free()
+"""
+DYING = """
+import array, os, signal
+import shoal
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+group = shoal.init()
+values = array.array("f", bytes(4 * 300_007))
+outs = [array.array("f", bytes(4 * len(values))) for _ in range(20)]
+group.barrier()
+requests = [group.allreduce(values, out=out, blocking=False) for out in outs]
+if group.rank == 3:
+    os.kill(os.getpid(), signal.SIGKILL)
+for request in requests:
+    try:
+        request.wait()
+    except shoal.Error as error:
+        print(error, flush=True)
+"""
+SCRIPT = """
+until [ -e "$1" ]; do sleep 0.05; done
+shaper='root tbf rate 250mbit burst 81920 latency 50ms'
+tc qdisc change dev vp3 $shaper
+"$SHOAL" vhosts-exec vh3 -- tc qdisc change dev eth0 $shaper
+"""
+
+
+def in_hosts(*command, **environment):
+    return subprocess.run(
+        [SHOAL, "vhosts", "-n", str(HOSTS), "--rate", "1gbit", "--", *map(str, command)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        env=ENVIRONMENT | {"SHOAL": str(SHOAL)} | environment,
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _hosts_are_possible():
+    if os.geteuid() != 0:
+        pytest.skip("virtual hosts need root")
+    tried = in_hosts("true")
+    if tried.returncode != 0:
+        pytest.skip(f"virtual hosts cannot be made here: {tried.stderr.strip()}")
+
+
+def train(folder, bursts, **environment):
+    """What the ranks print and log while vh3's link falls to a quarter."""
+    (folder / "program.py").write_text(PROGRAM)
+    (folder / "script.sh").write_text(SCRIPT)
+    started = folder / "started"
+    command = (
+        f"sh {folder}/script.sh {started} & exec {SHOAL} run --no-tag --log info"
+        f" --hosts vh0,vh1,vh2,vh3 --agent '{SHOAL} vhosts-exec {{host}} --'"
+        f" -- {sys.executable} {folder}/program.py {started} {bursts}"
+    )
+    result = in_hosts("sh", "-c", command, **environment)
+    assert result.returncode == 0, result.stderr
+    sums = result.stdout.split()
+    assert len(sums) == HOSTS and len(set(sums)) == 1
+    return result.stderr
+
+
+def test_shares_follow_a_link_that_slows_down(tmp_path):
+    log = train(tmp_path, 10)
+    changes = re.findall(r"rank 0 info: group 'world': links differ.*ranks sum (.*) MB/s", log)
+    assert changes, log
+    shares = [int(share) for share in re.findall(r"(\d+) %", changes[-1])]
+    assert len(shares) == HOSTS
+    assert shares[3] <= 12 and min(shares[:3]) >= 15
+
+
+def test_shares_stay_equal_if_asked(tmp_path):
+    assert "links differ" not in train(tmp_path, 4, SHOAL_SHARES="equal")
+
+
+def test_requests_that_are_held_end_with_a_rank(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(DYING)
+    result = in_hosts(
+        SHOAL, "run", "--no-tag", "--hosts", "vh0,vh1,vh2,vh3",
+        "--agent", f"{SHOAL} vhosts-exec {{host}} --", "--", sys.executable, program,
+    )  # fmt: skip
+    assert result.returncode == 137, result.stderr
+    ends = [line for line in result.stdout.splitlines() if "rank 3" in line]
+    assert len(ends) >= 3 * 12  # of 20 requests each, those that were held and those before them
