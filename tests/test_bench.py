@@ -184,6 +184,7 @@ def test_programs_in_hosts():
         (["vhosts", "-n", "2"], "which command"),
         (["vhosts", "-n", "2000", "true"], "250"),
         (["vhosts", "-n", "2", "--rate", "fast", "true"], "1gbit"),
+        (["vhosts", "-n", "2", "--rate", "1gbit,fast", "true"], "'fast'"),
         (["vhosts-exec", "vh0"], "--help"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
