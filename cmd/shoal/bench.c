@@ -2,28 +2,24 @@
 /*
  * bench.c: `shoal bench`: measures an operation between ranks, beside the roof of the same machine.
  *
- * Started with -n, --hosts or --virtual-hosts it becomes `shoal run` of itself, with `shoal vhosts`
- * around that for virtual hosts. Started as a rank, by whatever launcher, it measures.
+ * Started with -n, --hosts or --virtual-hosts it starts ranks (bench_launch.h). Started as a rank,
+ * by whatever launcher, it measures.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "arguments.h"
 #include "base/status.h"
 #include "bench_group.h"
 #include "bench_kernel.h"
+#include "bench_launch.h"
 #include "bench_measure.h"
 #include "bench_roof.h"
 #include "bench_start.h"
-#include "own_program.h"
 #include "shoal.h"
-#include "virtual_hosts.h"
 
 #define EXIT_USAGE 2
-#define WORDS_MAX  96
 
 int cmd_bench(int argc, char **argv);
 
@@ -40,12 +36,8 @@ enum {
     BENCH_ARG_JSON,
     BENCH_ARG_LABEL,
     BENCH_ARG_NOTE,
-    BENCH_ARG_RANKS,
-    BENCH_ARG_HOSTS,
-    BENCH_ARG_AGENT,
-    BENCH_ARG_VIRTUAL_HOSTS,
-    BENCH_ARG_RATE,
-    BENCH_ARG_HELP,
+    BENCH_ARG_LAUNCH, /* the first of BENCH_LAUNCH_COUNT */
+    BENCH_ARG_HELP = BENCH_ARG_LAUNCH + BENCH_LAUNCH_COUNT,
     BENCH_ARG_COUNT
 };
 
@@ -65,15 +57,7 @@ static const struct argument table[BENCH_ARG_COUNT] = {
     [BENCH_ARG_JSON] = {"json", 'j', NULL, "one JSON object per size"},
     [BENCH_ARG_LABEL] = {"label", 0, "NAME", "\"lib\" in the JSON lines (default shoal)"},
     [BENCH_ARG_NOTE] = {"note", 0, "JSON", "\"settings\" in the JSON lines (default {})"},
-    [BENCH_ARG_RANKS] = {"ranks", 'n', "N",
-                         "start N ranks here, or on the given hosts (default: one per slot)"},
-    [BENCH_ARG_HOSTS] = {"hosts", 'H', "LIST", "start ranks on hosts: a:2,b:2; as `shoal run`"},
-    [BENCH_ARG_AGENT] = {"agent", 0, "COMMAND", "how to reach the hosts; as `shoal run`"},
-    [BENCH_ARG_VIRTUAL_HOSTS] = {"virtual-hosts", 0, "N",
-                                 "make N virtual hosts on this machine, and start there (root)"},
-    [BENCH_ARG_RATE] = {"rate", 0, "RATE",
-                        "of the virtual hosts' links, each way (default 1gbit; none); several: as\n"
-                        "`shoal vhosts`"},
+    [BENCH_ARG_LAUNCH] = BENCH_LAUNCH_ROWS,
     [BENCH_ARG_HELP] = {"help", 'h', NULL, "this text"},
 };
 
@@ -81,8 +65,7 @@ struct bench {
     struct bench_settings settings;
     bool roof, help;
     const char *label;
-    /* of the ranks to start; all NULL: this is a rank */
-    const char *ranks, *hosts, *agent, *virtual_hosts, *rate;
+    struct bench_launch launch;
     struct bench_group group;
 };
 
@@ -145,7 +128,6 @@ static enum shoal_status label_use(struct bench *bench, const char *value)
 
 static enum shoal_status argument_use(struct bench *bench, int id, const char *value)
 {
-    struct vhosts_rates rates;
     switch (id) {
     case BENCH_ARG_SIZES:
     case BENCH_ARG_DTYPE:
@@ -159,12 +141,8 @@ static enum shoal_status argument_use(struct bench *bench, int id, const char *v
     case BENCH_ARG_NO_ROOF: bench->roof = false; break;
     case BENCH_ARG_JSON: bench->settings.json = true; break;
     case BENCH_ARG_LABEL: return label_use(bench, value);
-    case BENCH_ARG_RANKS: bench->ranks = value; break;
-    case BENCH_ARG_HOSTS: bench->hosts = value; break;
-    case BENCH_ARG_AGENT: bench->agent = value; break;
-    case BENCH_ARG_VIRTUAL_HOSTS: bench->virtual_hosts = value; break;
-    case BENCH_ARG_RATE: bench->rate = value; return vhosts_parse_rates(value, &rates);
-    default: bench->help = true; break;
+    case BENCH_ARG_HELP: bench->help = true; break;
+    default: return bench_launch_use(&bench->launch, id - BENCH_ARG_LAUNCH, value);
     }
     return SHOAL_OK;
 }
@@ -185,13 +163,7 @@ static enum shoal_status options_read(struct bench *bench, struct arguments *arg
 static enum shoal_status arguments_check(struct bench *bench)
 {
     char error[BENCH_ERROR_BYTES];
-    if (bench->virtual_hosts != NULL && (bench->hosts != NULL || bench->agent != NULL))
-        return base_error(SHOAL_ERR_ARGUMENT,
-                          "--virtual-hosts makes its own hosts; leave --hosts and --agent out");
-    if (bench->rate != NULL && bench->virtual_hosts == NULL)
-        return base_error(SHOAL_ERR_ARGUMENT, "--rate goes with --virtual-hosts");
-    if (bench->agent != NULL && bench->hosts == NULL)
-        return base_error(SHOAL_ERR_ARGUMENT, "--agent goes with --hosts");
+    TRY(bench_launch_check(&bench->launch));
     if (bench_settings_finish(&bench->settings, error) != 0)
         return base_error(SHOAL_ERR_ARGUMENT, "%s", error);
     return SHOAL_OK;
@@ -218,101 +190,6 @@ static enum shoal_status arguments_read(struct bench *bench, int argc, char **ar
         return base_error(SHOAL_ERR_ARGUMENT, "one operation at a time; what is '%s'?",
                           argv[arguments.at]);
     return bench->help ? SHOAL_OK : arguments_check(bench);
-}
-
-/* ---- starting ranks
- * ---------------------------------------------------------------------------------- */
-
-/* A command line under construction; words are borrowed. */
-struct words {
-    char *word[WORDS_MAX];
-    int count;
-    bool full;
-};
-
-static void words_add(struct words *words, const char *word)
-{
-    if (words->count == WORDS_MAX - 1)
-        words->full = true;
-    else
-        words->word[words->count++] = (char *)word;
-}
-
-static void words_add_option(struct words *words, const char *name, const char *value)
-{
-    if (value == NULL)
-        return;
-    words_add(words, name);
-    words_add(words, value);
-}
-
-/* "vh0:2,vh1:2": the ranks of `ranks_text` (NULL: one each) dealt out in blocks. */
-static enum shoal_status virtual_host_list(const char *count_text, const char *ranks_text,
-                                           char *out, size_t capacity)
-{
-    long hosts = 0, ranks = 0;
-    size_t used = 0;
-    TRY(argument_number("--virtual-hosts", count_text, 1, VHOSTS_MAX, &hosts));
-    ranks = hosts;
-    if (ranks_text != NULL)
-        TRY(argument_number("-n", ranks_text, hosts, 100000, &ranks));
-    for (long i = 0; i < hosts; i++)
-        used += (size_t)snprintf(out + used, capacity - used, "%svh%ld:%ld", i > 0 ? "," : "", i,
-                                 ranks / hosts + (i < ranks % hosts));
-    return SHOAL_OK;
-}
-
-/* Adds this command's own arguments but those that start ranks. */
-static void words_add_measurement(struct words *words, int argc, char **argv)
-{
-    static const char *const starting[] = {"-n",      "--ranks",         "-H",    "--hosts",
-                                           "--agent", "--virtual-hosts", "--rate"};
-    for (int i = 1; i < argc; i++) {
-        bool skipped = false, joined = false;
-        for (size_t j = 0; j < sizeof(starting) / sizeof(starting[0]); j++) {
-            size_t length = strlen(starting[j]);
-            bool exact = strcmp(argv[i], starting[j]) == 0;
-            bool with_value = strncmp(argv[i], starting[j], length) == 0 &&
-                              (argv[i][length] == '=' || (length == 2 && argv[i][length] != '\0'));
-            skipped = skipped || exact || with_value;
-            joined = joined || with_value;
-        }
-        if (!skipped)
-            words_add(words, argv[i]);
-        else if (!joined)
-            i++;
-    }
-}
-
-/* Becomes `shoal run ... shoal bench ...`; returns only on failure. */
-static enum shoal_status become_launcher(const struct bench *bench, int argc, char **argv)
-{
-    struct words words = {.count = 0};
-    char self[OWN_PATH_BYTES], hosts[VHOSTS_MAX * 16], agent[OWN_PATH_BYTES + 104];
-    TRY(own_program_path(self));
-    snprintf(agent, sizeof(agent), "'%s' vhosts-exec {host} --", self);
-    if (bench->virtual_hosts != NULL) {
-        TRY(virtual_host_list(bench->virtual_hosts, bench->ranks, hosts, sizeof(hosts)));
-        words_add(&words, self);
-        words_add(&words, "vhosts");
-        words_add_option(&words, "-n", bench->virtual_hosts);
-        words_add_option(&words, "--rate", bench->rate);
-        words_add(&words, "--");
-    }
-    words_add(&words, self);
-    words_add(&words, "run");
-    words_add(&words, "--no-tag");
-    words_add_option(&words, "-n", bench->ranks);
-    words_add_option(&words, "--hosts", bench->virtual_hosts != NULL ? hosts : bench->hosts);
-    words_add_option(&words, "--agent", bench->virtual_hosts != NULL ? agent : bench->agent);
-    words_add(&words, "--");
-    words_add(&words, self);
-    words_add(&words, "bench");
-    words_add_measurement(&words, argc, argv);
-    if (words.full)
-        return base_error(SHOAL_ERR_LIMIT, "more than %d words", WORDS_MAX);
-    execv(self, words.word);
-    return base_error_errno(SHOAL_ERR_SYSTEM, errno, "executing %s", self);
 }
 
 /* ---- measuring
@@ -386,9 +263,8 @@ int cmd_bench(int argc, char **argv)
         print_help();
         return 0;
     }
-    if (status == SHOAL_OK &&
-        (bench.ranks != NULL || bench.hosts != NULL || bench.virtual_hosts != NULL))
-        status = become_launcher(&bench, argc, argv);
+    if (status == SHOAL_OK && bench_launch_wanted(&bench.launch))
+        status = bench_launch_become(&bench.launch, NULL, argc, argv);
     else if (status == SHOAL_OK)
         return run_rank(&bench);
     fprintf(stderr, "shoal bench: %s\n", base_error_text());
