@@ -11,6 +11,7 @@
 
 #include "arguments.h"
 #include "base/status.h"
+#include "bench_fuse.h"
 #include "bench_group.h"
 #include "bench_kernel.h"
 #include "bench_launch.h"
@@ -73,10 +74,12 @@ static void print_help(void)
 {
     printf("usage: shoal bench OPERATION [OPTION...]\n"
            "       shoal bench kernel [OPTION...]\n"
-           "       shoal bench start [OPTION...]\n\n"
+           "       shoal bench start [OPTION...]\n"
+           "       shoal bench fuse --model NAME [OPTION...]\n\n"
            "Measures an operation between ranks: %s;\n"
            "or the arithmetic loops on one core (shoal bench kernel --help);\n"
-           "or how ranks start, and what that costs (shoal bench start --help).\n\n",
+           "or how ranks start, and what that costs (shoal bench start --help);\n"
+           "or a training step of a known model by fusion buffers (shoal bench fuse --help).\n\n",
            bench_operation_names());
     arguments_help(table, BENCH_ARG_COUNT, stdout);
     printf(
@@ -258,6 +261,8 @@ int cmd_bench(int argc, char **argv)
         return bench_kernel(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "start") == 0)
         return bench_start(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "fuse") == 0)
+        return bench_fuse(argc - 1, argv + 1);
     enum shoal_status status = arguments_read(&bench, argc, argv);
     if (status == SHOAL_OK && bench.help) {
         print_help();
