@@ -35,16 +35,21 @@ print(f"{sum(outs[0]):.3f}")
 group.free()
 """
 DYING = """
-import array, os, signal
+import array, os, pathlib, signal, sys, time
 import shoal
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 group = shoal.init()
 values = array.array("f", bytes(4 * 300_007))
 outs = [array.array("f", bytes(4 * len(values))) for _ in range(20)]
-group.barrier()
+# The last rank takes part in the first ones only, so that the rest cannot end before it does.
+outs = outs[:8] if group.rank == 3 else outs
 requests = [group.allreduce(values, out=out, blocking=False) for out in outs]
+folder = pathlib.Path(sys.argv[1])
+(folder / f"made-{group.rank}").touch()
 if group.rank == 3:
+    while len(list(folder.glob("made-*"))) < group.size:
+        time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGKILL)
 for request in requests:
     try:
@@ -116,8 +121,8 @@ def test_requests_that_are_held_end_with_a_rank(tmp_path):
     program.write_text(DYING)
     result = in_hosts(
         SHOAL, "run", "--no-tag", "--hosts", "vh0,vh1,vh2,vh3",
-        "--agent", f"{SHOAL} vhosts-exec {{host}} --", "--", sys.executable, program,
+        "--agent", f"{SHOAL} vhosts-exec {{host}} --", "--", sys.executable, program, tmp_path,
     )  # fmt: skip
     assert result.returncode == 137, result.stderr
     ends = [line for line in result.stdout.splitlines() if "rank 3" in line]
-    assert len(ends) >= 3 * 12  # of 20 requests each, those that were held and those before them
+    assert len(ends) >= 3 * 12  # of 20 requests each, the 12 that the last rank never made
