@@ -62,17 +62,20 @@ def read_rows(file):
 
 
 def read_tail(file, lines=4):
+    """The last lines that are no rows."""
     file.seek(0)
-    text = file.read().decode(errors="replace").strip().splitlines()
-    return " | ".join(dict.fromkeys(line.strip() for line in text[-lines:]))
+    text = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
+    text = [line for line in text if line.strip("-") and not line.startswith("{")]
+    return " | ".join(dict.fromkeys(text[-lines:]))
 
 
 def wait_all(processes, deadline):
-    """'' when all ended well, else 'timeout' or 'failed'; the first failure ends the waiting."""
+    """'' when all ended well, else 'timeout' or 'failed: ' and how the first ended that did not."""
     while time.monotonic() < deadline:
         codes = [process.poll() for process in processes]
-        if any(code not in (None, 0) for code in codes):
-            return "failed"
+        failures = [code for code in codes if code]
+        if failures:
+            return f"failed: exit status {failures[0]}"
         if all(code == 0 for code in codes):
             return ""
         time.sleep(0.01)
@@ -99,6 +102,8 @@ def run(starts, timeout_s):
         finally:
             end_kindly(processes)
             end_strays()
-        if problem == "failed":
-            problem = f"failed: {read_tail(errors)}"
+        # Open MPI's mpirun says on its output what went wrong.
+        said = read_tail(errors) or read_tail(out)
+        if problem.startswith("failed") and said:
+            problem += f": {said}"
         return read_rows(out), problem
