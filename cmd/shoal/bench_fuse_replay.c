@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "base/options.h"
 #include "base/status.h"
+#include "sort.h"
 
 struct replay {
     const struct fuse_replay_settings *settings;
@@ -259,19 +260,13 @@ static int count_link(struct replay *replay, const struct shoal_counters *before
     return broken;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static void sum_up(struct replay *replay)
 {
     struct fuse_replay_result *result = replay->result;
     int steps = replay->settings->steps;
     for (int i = 0; i < FUSE_VALUE_COUNT; i++) {
         double *values = replay->values[i];
-        qsort(values, (size_t)steps, sizeof(double), by_size);
+        sort_doubles(values, (size_t)steps);
         result->values[i].median = values[steps / 2];
         result->values[i].low = values[0];
         result->values[i].high = values[steps - 1];

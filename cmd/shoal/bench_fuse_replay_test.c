@@ -11,6 +11,7 @@
 
 #include "bench_fuse_replay.c"
 #include "bench_pattern.c"
+#include "sort.c"
 
 #define TENSORS  4
 #define ELEMENTS 1000

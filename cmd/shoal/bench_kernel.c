@@ -18,6 +18,7 @@
 #include "bench_kernel.h"
 #include "bench_measure.h"
 #include "kernel/kernel.h"
+#include "sort.h"
 
 #define EXIT_USAGE   2
 #define INPUTS_MAX   16
@@ -215,15 +216,9 @@ static double time_batch(const struct kernel_bench *bench, const struct kernel_r
     return (bench_now_us() - start_us) / batch;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static double median(double *values, int count)
 {
-    qsort(values, (size_t)count, sizeof(*values), by_size);
+    sort_doubles(values, (size_t)count);
     return values[count / 2];
 }
 

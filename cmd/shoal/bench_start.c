@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "own_program.h"
 #include "shoal.h"
+#include "sort.h"
 
 #define EXIT_USAGE 2
 #define RANKS_MAX  256 /* on one host */
@@ -147,12 +148,6 @@ static enum shoal_status start_once(int ranks, double values[START_VALUE_COUNT])
 
 /* ---- showing --------------------------------------------------------------------------------- */
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static bool is_time(int value)
 {
     return value <= START_SUM_MS;
@@ -209,7 +204,7 @@ static enum shoal_status measure(const struct start_bench *bench, int ranks)
             found[i][round] = values[i];
     }
     for (int i = 0; i < START_VALUE_COUNT; i++)
-        qsort(found[i], (size_t)bench->rounds, sizeof(double), by_size);
+        sort_doubles(found[i], (size_t)bench->rounds);
     if (bench->json)
         json_print(ranks, bench->rounds, found);
     else

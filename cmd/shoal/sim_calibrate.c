@@ -15,6 +15,7 @@
 #include "kernel/kernel.h"
 #include "sim.h"
 #include "sim/fit.h"
+#include "sort.h"
 
 #define RUNS_MAX   512
 #define LINE_BYTES 4096
@@ -180,18 +181,12 @@ static void close_runs(struct runs *runs)
 
 /* ---- output -------------------------------------------------------------------------------- */
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double *left = a, *right = b;
-    return *left < *right ? -1 : *left > *right;
-}
-
 static void print_summary(const struct runs *runs, const char *path)
 {
     double off[RUNS_MAX];
     for (int i = 0; i < runs->count; i++)
         off[i] = fabs(runs->samples[i].simulated_ns / runs->samples[i].measured_ns - 1);
-    qsort(off, (size_t)runs->count, sizeof(off[0]), compare_doubles);
+    sort_doubles(off, (size_t)runs->count);
     printf("# %d runs of %s: half of them are off by at most %.1f %%, nine in ten by %.1f %%, all "
            "by %.1f %%\n",
            runs->count, path, 100 * off[(runs->count - 1) / 2],

@@ -18,6 +18,7 @@
 #include "bench_start.h"
 #include "footprint.h"
 #include "shoal.h"
+#include "sort.h"
 
 #define NS_PER_MS 1e6
 #define REPEATS   5
@@ -100,12 +101,6 @@ static enum shoal_status time_making(const struct start_rank *rank, make_group m
     return span_ms(rank, at_ns[0], at_ns[3], &ms[2]);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Medians of time_making. */
 static enum shoal_status measure_making(const struct start_rank *rank, make_group make,
                                         double ms[3])
@@ -117,7 +112,7 @@ static enum shoal_status measure_making(const struct start_rank *rank, make_grou
             times[step][i] = ms[step];
     }
     for (int step = 0; step < 3; step++) {
-        qsort(times[step], REPEATS, sizeof(double), by_size);
+        sort_doubles(times[step], REPEATS);
         ms[step] = times[step][REPEATS / 2];
     }
     return SHOAL_OK;
@@ -158,7 +153,7 @@ static enum shoal_status measure_batch(const struct start_rank *rank, double *ms
     double times[REPEATS] = {0};
     for (int i = 0; i < REPEATS; i++)
         TRY(time_batch(rank, &times[i]));
-    qsort(times, REPEATS, sizeof(double), by_size);
+    sort_doubles(times, REPEATS);
     *ms = times[REPEATS / 2];
     return SHOAL_OK;
 }
