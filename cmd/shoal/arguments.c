@@ -65,6 +65,24 @@ static enum shoal_status unknown(const struct arguments *arguments, const char *
                       arguments->command);
 }
 
+enum shoal_status arguments_take_operation(struct arguments *arguments, const char **operation)
+{
+    const char *word = arguments->argv[arguments->at++];
+    if (*operation)
+        return base_error(SHOAL_ERR_ARGUMENT, "one operation at a time: '%s' is one too many",
+                          word);
+    *operation = word;
+    return SHOAL_OK;
+}
+
+int arguments_exit(const char *command, enum shoal_status status)
+{
+    if (status == SHOAL_OK)
+        return 0;
+    fprintf(stderr, "shoal %s: %s\n", command, base_error_text());
+    return status == SHOAL_ERR_ARGUMENT || status == SHOAL_ERR_OPTION ? EXIT_USAGE : 1;
+}
+
 /* The value of an option that stands in this or in the next word. */
 static enum shoal_status value_take(struct arguments *arguments, const char *name,
                                     const char *attached, const char **value)

@@ -13,6 +13,8 @@
 #include "coll/coll.h"
 #include "shoal.h"
 
+#define EXIT_USAGE 2 /* what a command exits with for wrong arguments */
+
 struct argument {
     const char *name;  /* without "--" */
     char letter;       /* short form, 0: none */
@@ -39,6 +41,11 @@ struct arguments {       /* set what is up to `at` */
  * Stops at "--" and at the first word. SHOAL_ERR_ARGUMENT for an unknown one, with the nearest
  * name, and for one that lacks a value or may not have one. */
 enum shoal_status arguments_next(struct arguments *arguments, int *id, const char **value);
+/* The word that comes next as the one operation; SHOAL_ERR_ARGUMENT if there is one already. */
+enum shoal_status arguments_take_operation(struct arguments *arguments, const char **operation);
+/* What a command exits with: 0, or prints the last error and gives EXIT_USAGE for wrong
+ * arguments, else 1. */
+int arguments_exit(const char *command, enum shoal_status status);
 /* Prints the table. */
 void arguments_help(const struct argument *table, size_t count, FILE *out);
 

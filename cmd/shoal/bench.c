@@ -20,8 +20,6 @@
 #include "bench_start.h"
 #include "shoal.h"
 
-#define EXIT_USAGE 2
-
 int cmd_bench(int argc, char **argv);
 
 enum {

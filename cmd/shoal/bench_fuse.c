@@ -2,7 +2,6 @@
 /* bench_fuse.c: `shoal bench fuse`: arguments, ranks, and what is shown. */
 #include "bench_fuse.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +11,8 @@
 #include "bench_group.h"
 #include "bench_launch.h"
 #include "scaled_text.h"
+#include "svg.h"
 
-#define EXIT_USAGE     2
 #define COMPUTE_MS_MAX 600000
 
 enum {
@@ -255,10 +254,9 @@ static int picture_open(struct fuse_bench *bench, int rank)
 {
     if (bench->timeline == NULL || rank != 0)
         return 0;
-    bench->picture = fopen(bench->timeline, "w");
-    if (bench->picture != NULL)
+    if (svg_open(bench->timeline, &bench->picture) == SHOAL_OK)
         return 0;
-    fprintf(stderr, "shoal bench fuse: cannot write %s: %s\n", bench->timeline, strerror(errno));
+    fprintf(stderr, "shoal bench fuse: %s\n", base_error_text());
     return -1;
 }
 
@@ -266,10 +264,9 @@ static int picture_close(struct fuse_bench *bench)
 {
     if (bench->picture == NULL)
         return 0;
-    bool broken = ferror(bench->picture) != 0;
-    if (fclose(bench->picture) == 0 && !broken)
+    if (svg_close(bench->picture, bench->timeline) == SHOAL_OK)
         return 0;
-    fprintf(stderr, "shoal bench fuse: cannot write %s\n", bench->timeline);
+    fprintf(stderr, "shoal bench fuse: %s\n", base_error_text());
     return -1;
 }
 

@@ -20,7 +20,6 @@
 #include "kernel/kernel.h"
 #include "sort.h"
 
-#define EXIT_USAGE   2
 #define INPUTS_MAX   16
 #define ROUNDS_MIN   5
 #define ROUNDS_MAX   1000
@@ -327,8 +326,5 @@ int bench_kernel(int argc, char **argv)
     if (status == SHOAL_OK)
         status = measure(&bench);
     release_buffers(&bench);
-    if (status == SHOAL_OK)
-        return 0;
-    fprintf(stderr, "shoal bench kernel: %s\n", base_error_text());
-    return status == SHOAL_ERR_ARGUMENT ? EXIT_USAGE : 1;
+    return arguments_exit("bench kernel", status);
 }

@@ -17,7 +17,6 @@
 #include "shoal.h"
 #include "sort.h"
 
-#define EXIT_USAGE 2
 #define RANKS_MAX  256 /* on one host */
 #define LIST_MAX   16
 #define ROUNDS_MAX 100

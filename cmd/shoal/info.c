@@ -22,7 +22,6 @@
 #include "kernel/kernel.h"
 #include "launch/lines.h"
 
-#define EXIT_USAGE  2
 #define VALUE_BYTES 1024
 
 int cmd_info(int argc, char **argv);

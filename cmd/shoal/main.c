@@ -4,10 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "base/options.h"
 #include "shoal.h"
-
-#define EXIT_USAGE 2
 
 int cmd_run(int argc, char **argv);
 int cmd_run_agent(int argc, char **argv);

@@ -2,15 +2,13 @@
 /* plan.c: `shoal plan`: shows the schedule of an operation before it is ever run. */
 #include "plan.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "arguments.h"
 #include "base/memory.h"
 #include "base/status.h"
-
-#define EXIT_USAGE 2
+#include "svg.h"
 
 int cmd_plan(int argc, char **argv);
 
@@ -130,10 +128,7 @@ static enum shoal_status take_arguments(int argc, char **argv, struct plan_reque
         }
         if (arguments.at >= argc)
             return SHOAL_OK;
-        if (words->operation)
-            return base_error(SHOAL_ERR_ARGUMENT, "one operation at a time: '%s' is one too many",
-                              argv[arguments.at]);
-        words->operation = argv[arguments.at++];
+        TRY(arguments_take_operation(&arguments, &words->operation));
     }
 }
 
@@ -180,14 +175,11 @@ static enum shoal_status place_ranks(const struct words *words, struct plan_requ
 
 static enum shoal_status write_svg(const struct plan *plan, const char *path)
 {
-    FILE *file = fopen(path, "w");
-    if (!file)
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot write %s", path);
+    FILE *file;
+    TRY(svg_open(path, &file));
     enum shoal_status status = plan_print_svg(plan, file);
-    bool failed = ferror(file) != 0;
-    if (fclose(file) != 0 || failed)
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot write %s", path);
-    return status;
+    enum shoal_status closed = svg_close(file, path);
+    return status == SHOAL_OK ? closed : status;
 }
 
 static enum shoal_status show(const struct plan_request *request)
@@ -202,12 +194,6 @@ static enum shoal_status show(const struct plan_request *request)
         plan_print_text(&plan, stdout);
     plan_release(&plan);
     return status;
-}
-
-static int fail(enum shoal_status status)
-{
-    fprintf(stderr, "shoal plan: %s\n", base_error_text());
-    return status == SHOAL_ERR_ARGUMENT || status == SHOAL_ERR_OPTION ? EXIT_USAGE : 1;
 }
 
 /* Links and copies only: what processors need for messages is `shoal sim`'s subject. */
@@ -243,5 +229,5 @@ int cmd_plan(int argc, char **argv)
         status = show(&request);
     launch_hosts_release(&request.hosts);
     sim_platform_free(request.platform);
-    return status == SHOAL_OK ? 0 : fail(status);
+    return arguments_exit("plan", status);
 }

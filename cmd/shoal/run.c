@@ -10,8 +10,7 @@
 #include "launch/launch.h"
 #include "launch/sagemaker.h"
 
-#define EXIT_USAGE 2
-#define PORT_MAX   65535
+#define PORT_MAX 65535
 
 int cmd_run(int argc, char **argv);
 

@@ -2,7 +2,6 @@
 /* sim.c: `shoal sim`: runs our schedules over a model of hosts and links, in virtual time. */
 #include "sim.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +9,8 @@
 #include "base/memory.h"
 #include "base/options.h"
 #include "base/status.h"
+#include "svg.h"
 
-#define EXIT_USAGE    2
 #define BYTES_DEFAULT UINT64_C(100000000)
 #define HOSTS_DEFAULT "2:4096"
 #define NAME_BYTES    32
@@ -157,10 +156,7 @@ static enum shoal_status take_arguments(int argc, char **argv, struct sim_reques
         }
         if (arguments.at >= argc)
             return SHOAL_OK;
-        if (words->operation)
-            return base_error(SHOAL_ERR_ARGUMENT, "one operation at a time: '%s' is one too many",
-                              argv[arguments.at]);
-        words->operation = argv[arguments.at++];
+        TRY(arguments_take_operation(&arguments, &words->operation));
     }
 }
 
@@ -285,14 +281,10 @@ static enum shoal_status put_together(const struct words *words, struct sim_requ
 
 static enum shoal_status write_svg(const struct sim_table *simulated, const char *path)
 {
-    FILE *file = fopen(path, "w");
-    if (!file)
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot write %s", path);
+    FILE *file;
+    TRY(svg_open(path, &file));
     sim_print_svg(simulated, file);
-    bool failed = ferror(file) != 0;
-    if (fclose(file) != 0 || failed)
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot write %s", path);
-    return SHOAL_OK;
+    return svg_close(file, path);
 }
 
 static enum shoal_status show(const struct sim_request *request)
@@ -307,13 +299,6 @@ static enum shoal_status show(const struct sim_request *request)
         sim_print_text(&simulated, stdout);
     sim_table_release(&simulated);
     return status;
-}
-
-static int fail(enum shoal_status status)
-{
-    fprintf(stderr, "shoal sim: %s\n", base_error_text());
-    bool is_usage = status == SHOAL_ERR_ARGUMENT || status == SHOAL_ERR_OPTION;
-    return is_usage ? EXIT_USAGE : 1;
 }
 
 int cmd_sim(int argc, char **argv)
@@ -339,5 +324,5 @@ int cmd_sim(int argc, char **argv)
     base_free(request.hosts);
     model_release(&request.model);
     sim_platform_free(request.platform);
-    return status == SHOAL_OK ? 0 : fail(status);
+    return arguments_exit("sim", status);
 }

@@ -2,6 +2,25 @@
 /* svg.c: what all pictures have in common: head, ground, text, ticks. */
 #include "svg.h"
 
+#include <errno.h>
+#include <stdbool.h>
+
+#include "base/status.h"
+
+enum shoal_status svg_open(const char *path, FILE **out)
+{
+    *out = fopen(path, "w");
+    return *out ? SHOAL_OK : base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot write %s", path);
+}
+
+enum shoal_status svg_close(FILE *file, const char *path)
+{
+    bool broken = ferror(file) != 0;
+    if (fclose(file) != 0 || broken)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot write %s", path);
+    return SHOAL_OK;
+}
+
 void svg_begin(double width, double height, FILE *out)
 {
     fprintf(out,

@@ -5,6 +5,12 @@
 
 #include <stdio.h>
 
+#include "shoal.h"
+
+/* A picture's file; SHOAL_ERR_SYSTEM if it cannot be made. */
+enum shoal_status svg_open(const char *path, FILE **out);
+/* Ends it; SHOAL_ERR_SYSTEM if not all of it is written. */
+enum shoal_status svg_close(FILE *file, const char *path);
 /* The head, up to the middle of the style sheet, for rules of the picture's own. Text is dark, of
  * class "m" dimmer. */
 void svg_begin(double width, double height, FILE *out);

@@ -19,7 +19,6 @@
 #include "launch/lines.h"
 #include "own_program.h"
 
-#define EXIT_USAGE 2
 #define LINE_BYTES 512
 
 int cmd_tune(int argc, char **argv);

@@ -20,7 +20,6 @@
 #include "bench_group.h"
 #include "tune_choice.h"
 
-#define EXIT_USAGE     2
 #define PASSES         3
 #define CANDIDATES_MAX 5
 #define SIZES_MAX      8

@@ -10,7 +10,6 @@
 #include "base/status.h"
 #include "virtual_hosts.h"
 
-#define EXIT_USAGE   2
 #define RATE_DEFAULT UINT64_C(1000000000)
 
 int cmd_vhosts(int argc, char **argv);
