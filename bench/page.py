@@ -88,6 +88,9 @@ def summary(report):
         link = tag("a", escape(comparison.title()), href=f"#{comparison.name()}")
         text = tag("p", escape(comparison.verdict().text()))
         items.append(tag("li", link + text + strip(comparison)))
+    if report.headline:
+        link = tag("a", "training across hosts", href="#headline")
+        items.append(tag("li", link + tag("p", escape(report.headline.text()))))
     if report.training:
         link = tag("a", "training with DDP", href="#ddp")
         items.append(tag("li", link + tag("p", escape(report.training.text()))))
@@ -479,6 +482,73 @@ def training_section(training):
     return tag("section", "".join(parts), class_="comparison", id="ddp")
 
 
+# ---- training across hosts ----
+
+HEADLINE_HEAD = ("case", "way", "step", "computing", "roof", "alone", "faster than Gloo",
+                 "published", "× bound", "hidden", "rounds")  # fmt: skip
+
+
+def headline_row(case, summary):
+    low, high = summary["step_ms_low"], summary["step_ms_high"]
+    gain, wanted = summary["gain"], summary["published"]
+    cells = [
+        tag("td", escape(summary["lib"]), class_="left"),
+        tag("td", f"{summary['step_ms']:,.1f}", title=f"rounds {low:,.1f} to {high:,.1f}"),
+    ]
+    cells += [tag("td", f"{summary[f'{name}_ms']:,.1f}") for name in ("compute", "roof", "alone")]
+    cells += [
+        tag("td", f"{100 * gain:+.0f} %" if gain is not None else "–"),
+        tag("td", f"{wanted:+d} %" if wanted is not None else "–"),
+        tag("td", f"{summary['over_bound']:.2f}"),
+        tag("td", f"{100 * summary['hidden']:.0f} %"),
+        tag("td", summary["rounds"]),
+    ]
+    return tag("tr", tag("th", escape(case.text())) + "".join(cells))
+
+
+def headline_table(headline):
+    head = [tag("th", text) for text in HEADLINE_HEAD]
+    rows = [
+        headline_row(case, summary)
+        for case in headline.cases() for name in headline.libraries()
+        if (summary := headline.summary(case, name))
+    ]  # fmt: skip
+    scales = ", ".join(dict.fromkeys(f"{row['model']} {row['scale']:.3g}" for row in headline.rows))
+    caption = (
+        "Milliseconds. roof: raw sockets that move the bytes of an allreduce of all gradients; "
+        "alone: a step of no computing; bound: the longer one of computing and roof; hidden: the "
+        f"share of the time alone that is not in the step. Each tensor's size is scaled: {scales}."
+    )
+    return table(head, rows, caption)
+
+
+def headline_section(headline):
+    about = (
+        "One training loop, with the gradients of known models in the order in which they become "
+        "ready, on virtual hosts of one rank each. Computing is waiting, as for an accelerator; "
+        "a third of it is the forward pass. All ways run in the same processes by turns, in blocks "
+        "of steps, and end with exactly the right parameters. Dashes in the plot: what was "
+        "published for SageMaker's library over PyTorch's DistributedDataParallel on so many nodes."
+    )
+    plan, picture = headline.plan, headline.picture()
+    parts = [
+        "<h2>Training across hosts</h2>",
+        tag("p", escape(headline.text()), class_="verdict"),
+        tag("p", about),
+        tag("p", escape(f"--compute {plan['compute']}, {plan['rounds']} rounds of {plan['steps']} "
+                        f"steps. {busy_text(plan)}."), class_="dim") if headline.rows else "",
+        tag("figure", picture) if picture else "",
+        headline_table(headline) if headline.rows else "",
+        bullets(headline.remarks()),
+        "<h3>All of it again</h3>",
+        command(plan["command"]),
+        facts((escape(name), escape(text)) for name, text in plan["about"].items()),
+        tag("details", "<summary>Each case alone, without its roof</summary>"
+            + facts((escape(name), command(text)) for name, text in plan["commands"].items())),
+    ]  # fmt: skip
+    return tag("section", "".join(parts), class_="comparison", id="headline")
+
+
 # ---- what stands behind the numbers ----
 
 
@@ -569,6 +639,7 @@ def header(report):
     pairs += [("again", "make bench at the root of the checkout; the command of each row is below")]
     links = [("summary", "In short"), ("reading", "How to read it")]
     links += [(each.name(), each.title()) for each in report.comparisons]
+    links += [("headline", "Training across hosts")] if report.headline else []
     links += [("ddp", "Training with DDP")] if report.training else []
     links += [("start", "Start of ranks")] if report.starts else []
     links += [("kernels", "Arithmetic of one core")] if report.kernels else []
@@ -581,6 +652,7 @@ def header(report):
 def page(report):
     sections = [header(report), notices(report), summary(report), reading()]
     sections += [comparison_section(comparison) for comparison in report.comparisons]
+    sections += [headline_section(report.headline)] if report.headline else []
     sections += [training_section(report.training)] if report.training else []
     sections += [start_section(report.starts)] if report.starts else []
     sections += [kernel_section(report.kernels)] if report.kernels else []

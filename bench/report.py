@@ -15,6 +15,7 @@ from pathlib import Path
 
 import charts
 import ddp
+import headline
 import kernels
 import page
 import plot
@@ -38,7 +39,7 @@ class Report:
 
     def __init__(self, folder):
         self.comparisons, self.unreadable = [], []
-        self.kernels = self.starts = self.training = None
+        self.kernels = self.starts = self.training = self.headline = None
         for path in sorted(folder.glob("*.json")):
             if path.name != CONTENT:
                 self.read(path)
@@ -52,6 +53,8 @@ class Report:
                 self.starts = start.Starts.read(path)
             elif path.name == ddp.FILE:
                 self.training = ddp.Training.read(path)
+            elif path.name == headline.FILE:
+                self.headline = headline.Headline.read(path)
             else:
                 self.comparisons.append(Comparison.read(path))
         except (OSError, ValueError) as error:
@@ -59,6 +62,7 @@ class Report:
 
     def named_plans(self):
         plans = [(comparison.title(), comparison.plan) for comparison in self.comparisons]
+        plans += [("training across hosts", self.headline.plan)] if self.headline else []
         plans += [("training with DDP", self.training.plan)] if self.training else []
         plans += [("start of ranks", self.starts.plan)] if self.starts else []
         return plans + ([("arithmetic of one core", self.kernels.plan)] if self.kernels else [])
@@ -103,6 +107,7 @@ class Report:
         found = list(self.unreadable)
         for comparison in self.comparisons:
             found += [f"{comparison.title()}: {remark}" for remark in comparison.remarks()]
+        found += self.headline.remarks() if self.headline else []
         found += self.training.remarks() if self.training else []
         found += self.starts.remarks() if self.starts else []
         return found + (self.kernels.remarks() if self.kernels else [])
@@ -121,6 +126,7 @@ class Report:
             "summary": {each.title(): each.verdict().text() for each in self.comparisons},
             "remarks": self.remarks(),
             "comparisons": [comparison.content() for comparison in self.comparisons],
+            "headline": self.headline.content() if self.headline else None,
             "training": self.training.content() if self.training else None,
             "starts": self.starts.content() if self.starts else None,
             "kernels": self.kernels.content() if self.kernels else None,

@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of bench/headline.py: steps of training a known model, with several ways of summing.
+
+    shoal run -n 2 -- python bench/peers/headline_bench.py --model bert-large --scale 0.01
+
+The model is a chain of layers, made of a table of models/: parameters of its shapes, whose
+gradients come in its order. Computing is waiting, as for an accelerator: a layer's forward and
+backward pass each sleep until the accelerator would be done, and backward hands out gradients that
+were made before. All ways go through the same loop: zero_grad, forward, backward, SGD.
+
+Ways take turns, in blocks of steps back to back: the time of a step is that from the end of one to
+the end of the next, the first of a block is not counted, and the slowest rank counts. At the end
+the parameters have exactly the values that so many steps give. Rank 0 prints a JSON line for each
+way and round.
+"""
+
+import argparse
+import importlib
+import json
+import math
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+MODELS = Path(__file__).resolve().parent.parent.parent / "models"
+TIMEOUT_S = 120
+MS = 1e3
+FORWARD_SHARE = 1 / 3  # of computing: a backward pass is two such products
+BLOCKED_S = 1e-3  # a forward pass that was held up so long had to wait; less is our own overhead
+HALF, EQUAL = "half", "equal"
+CALIBRATIONS = 3
+VALUES = 8  # of gradients: small integers, so that all sums are exact
+LEARNING_RATE = 1 / 64
+WAYS = ("gloo", "shoal", "shoal-ddp")
+REFERENCE = "gloo"
+TORCH_BUCKET_MB = 25
+LEAST_BUCKET_MB = 4
+
+
+# ---- the model ---------------------------------------------------------------------------------
+
+
+@dataclass
+class LayerShape:
+    """Parameters whose gradients come together."""
+
+    counts: list[int]
+    work: float  # its share of computing
+
+
+def read_layers(model, scale):
+    """In the order of the forward pass. A layer's rows follow each other in the table, and their
+    names differ in the last word."""
+    path = MODELS / f"{model}.txt"
+    rows = [line.split() for line in path.read_text().splitlines() if not line.startswith("#")]
+    layers, last = [], None
+    for name, shape, work in (row for row in rows if len(row) == 3):
+        module = name.rpartition(".")[0]
+        if module != last:
+            layers.append(LayerShape([], 0))
+            last = module
+        count = math.prod(int(edge) for edge in shape.split("x"))
+        layers[-1].counts.insert(0, math.ceil(count * scale))
+        layers[-1].work += float(work)
+    whole = sum(layer.work for layer in layers)
+    for layer in layers:
+        layer.work = layer.work / whole if whole else 1 / len(layers)
+    return layers[::-1]
+
+
+class Accelerator:
+    """Works while the processor sleeps."""
+
+    def __init__(self):
+        self.compute_s = 0.0  # of a step
+        self.busy_until = 0.0
+
+    def wait_for_host(self):
+        """The work that follows could not be given to it before."""
+        self.busy_until = max(self.busy_until, time.monotonic())
+
+    def work(self, share):
+        self.busy_until += share * self.compute_s
+        left = self.busy_until - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+
+
+class Pass(torch.autograd.Function):
+    """A layer's work: the accelerator's time, and gradients that are there already."""
+
+    @staticmethod
+    def forward(context, signal, layer, *_parameters):
+        context.layer = layer
+        layer.accelerator.work(layer.work * FORWARD_SHARE)
+        return signal.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        layer = context.layer
+        layer.accelerator.work(layer.work * (1 - FORWARD_SHARE))
+        return gradient, None, *(made.detach() for made in layer.made)
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, shape, pattern, accelerator):
+        super().__init__()
+        self.work, self.accelerator = shape.work, accelerator
+        self.held = torch.nn.ParameterList(torch.zeros(count) for count in shape.counts)
+        self.made = [pattern[:count] for count in shape.counts]
+        self.register_forward_pre_hook(self.note_arrival)
+
+    def note_arrival(self, *_):
+        """The first of the hooks before its forward pass, which may wait for parameters."""
+        self.arrived = time.monotonic()
+
+    def forward(self, signal):
+        if time.monotonic() - self.arrived > BLOCKED_S:
+            self.accelerator.wait_for_host()
+        return Pass.apply(signal, self, *self.held)
+
+
+# ---- ways of summing ---------------------------------------------------------------------------
+
+
+class Way:
+    """A model, and the loop that trains it."""
+
+    def __init__(self, name, layers, pattern, accelerator, arguments):
+        self.name, self.accelerator, self.steps = name, accelerator, 0
+        network = torch.nn.Sequential(*(Layer(each, pattern, accelerator) for each in layers))
+        group = dist.group.WORLD if name == "gloo" else arguments.shoal_group
+        settings = {"process_group": group, "gradient_as_bucket_view": True}
+        if name == "shoal-ddp":
+            kind = importlib.import_module("shoal.torch").DistributedDataParallel
+        else:
+            kind = DistributedDataParallel
+            settings |= {"bucket_cap_mb": bucket_mb(arguments.scale)}
+        self.model = kind(network, **settings)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE)
+        self.signal = torch.zeros(())
+
+    def step(self):
+        self.steps += 1
+        self.accelerator.wait_for_host()
+        self.optimizer.zero_grad()
+        self.model(self.signal).backward()
+        self.optimizer.step()
+
+    def check(self, pattern):
+        """All gradients of a rank are its number more than the pattern."""
+        mean = pattern - dist.get_rank() + (dist.get_world_size() - 1) / 2
+        wanted = -LEARNING_RATE * self.steps * mean
+        for index, parameter in enumerate(self.model.parameters()):
+            if not torch.equal(parameter.detach(), wanted[: parameter.numel()]):
+                raise SystemExit(
+                    f"wrong result: {self.name}, parameter {index} of the forward pass"
+                )
+
+
+def bucket_mb(scale):
+    """torch's own for a whole model; a scaled one is to have as many, if they don't get small."""
+    return None if scale == 1 else max(TORCH_BUCKET_MB * scale, LEAST_BUCKET_MB)
+
+
+def slowest(seconds):
+    found = torch.tensor(seconds, dtype=torch.float64)
+    dist.all_reduce(found, dist.ReduceOp.MAX)
+    return found.item()
+
+
+def step_s(way, compute_s, steps):
+    """Of a block of steps."""
+    way.accelerator.compute_s = compute_s
+    dist.barrier()
+    ends = []
+    for _ in range(steps + 1):
+        way.step()
+        ends.append(time.monotonic())
+    return slowest((ends[-1] - ends[0]) / steps)
+
+
+# ---- measuring ---------------------------------------------------------------------------------
+
+
+def choose_compute_s(reference, alone_s, arguments):
+    """half: as long as half a step of the reference, so that the other half is communication which
+    computing does not hide; equal: as long as its communication alone."""
+    if arguments.compute == EQUAL:
+        return alone_s
+    if arguments.compute != HALF:
+        return float(arguments.compute) / MS
+    compute_s = alone_s / (2 - FORWARD_SHARE)  # if nothing is hidden but by the backward pass
+    for _ in range(CALIBRATIONS):
+        exposed_s = step_s(reference, compute_s, arguments.steps) - compute_s
+        compute_s = max((compute_s + exposed_s) / 2, 0)
+    return compute_s
+
+
+def report(arguments, layers, row):
+    if dist.get_rank() == 0:
+        counts = [count for layer in layers for count in layer.counts]
+        head = {"model": arguments.model, "scale": arguments.scale, "tensors": len(counts),
+                "layers": len(layers), "bytes": 4 * sum(counts), "ranks": dist.get_world_size(),
+                "version": torch.__version__}  # fmt: skip
+        print(json.dumps(head | row), flush=True)
+
+
+def measure(arguments):
+    rank, accelerator = dist.get_rank(), Accelerator()
+    layers = read_layers(arguments.model, arguments.scale)
+    most = max(count for layer in layers for count in layer.counts)
+    pattern = (torch.arange(most) % VALUES + rank).float()
+    ways = [Way(name, layers, pattern, accelerator, arguments) for name in arguments.libs]
+    for way in ways:
+        way.step()
+    alone_s = {way.name: step_s(way, 0, arguments.steps) for way in ways}
+    compute_s = choose_compute_s(ways[0], alone_s[ways[0].name], arguments)
+    for number in range(arguments.rounds):
+        first = number % len(ways)
+        for way in ways[first:] + ways[:first]:
+            seconds = step_s(way, compute_s, arguments.steps)
+            row = {"lib": way.name, "round": number, "step_ms": seconds * MS,
+                   "alone_ms": alone_s[way.name] * MS, "compute_ms": compute_s * MS}  # fmt: skip
+            report(arguments, layers, row)
+    for way in ways:
+        way.check(pattern)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True, help="a table of models/")
+    parser.add_argument("--scale", type=float, default=1.0, help="of each tensor's elements")
+    parser.add_argument(
+        "--libs", default=",".join(WAYS), help="of these; computing suits the first"
+    )
+    parser.add_argument("--compute", default=HALF, help="half, equal, or ms")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=3, help="of a block that are counted")
+    arguments = parser.parse_args()
+    arguments.libs = arguments.libs.split(",")
+    return arguments
+
+
+def main():
+    arguments = parse_arguments()
+    torch.set_num_threads(1)
+    importlib.import_module("shoal.torch")
+    dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT_S))
+    arguments.shoal_group = dist.new_group(backend="shoal", timeout=timedelta(seconds=TIMEOUT_S))
+    measure(arguments)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
