@@ -208,7 +208,8 @@ static const struct base_option rows[OPTION_COUNT] = {
             .default_text = "-1",
             .minimum = -1,
             .maximum = 1000000,
-            .help = "how long a waiting rank spins before it sleeps, in us; -1: by the cores per "
+            .help = "how long a waiting rank spins at most before it sleeps, in us; -1: by the "
+                    "cores per "
                     "rank; 0 saves power, more answers faster",
         },
     [OPTION_PORT] =

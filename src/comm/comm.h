@@ -52,6 +52,7 @@ struct comm_world {
     struct comm_engine *engine;
     struct base_wait_policy policy; /* of callers */
     int64_t thread_spin_ns;         /* of the progress thread */
+    int spin_halvings;              /* of either, while it does not pay (token held) */
     atomic_int group_count;
     struct comm_group *root;
     int64_t linger_ms; /* how long closing waits for frames that are on their way */

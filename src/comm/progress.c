@@ -145,6 +145,19 @@ static void sleep_with_token(struct comm_world *world)
     look_at_watch(world);
 }
 
+#define SPIN_HALVINGS_MAX 5
+
+/* Spinning pays if what is waited for comes sooner than a spin takes, the waking of two sleepers
+ * included; while a link is slower than that, less and less of it is done. */
+static void judge_spin(struct comm_world *world, int64_t waited_ns, int64_t spin_ns)
+{
+    bool pays = waited_ns < 2 * spin_ns;
+    if (pays && world->spin_halvings > 0)
+        world->spin_halvings--;
+    else if (!pays && world->spin_halvings < SPIN_HALVINGS_MAX)
+        world->spin_halvings++;
+}
+
 /* One round: start, move, and, when nothing moved for spin_ns, sleep. True: it slept. */
 static bool step(struct comm_world *world, int64_t *idle_since_ns, int64_t spin_ns)
 {
@@ -156,9 +169,10 @@ static bool step(struct comm_world *world, int64_t *idle_since_ns, int64_t spin_
     int64_t now_ns = base_now_ns();
     if (*idle_since_ns == 0)
         *idle_since_ns = now_ns;
-    if (now_ns - *idle_since_ns < spin_ns && base_yield())
+    if (now_ns - *idle_since_ns < spin_ns >> world->spin_halvings && base_yield())
         return false; /* it went to the peer if that is on this very core */
     sleep_with_token(world);
+    judge_spin(world, base_now_ns() - *idle_since_ns, spin_ns);
     *idle_since_ns = 0;
     return true;
 }
