@@ -59,6 +59,13 @@ def spread_text(summary):
     return f"{summary['spread']:.0%}" if summary["rounds"] > 1 else "-"
 
 
+def cpu_s_per_gb(rows):
+    """Core-seconds for each GB of a rank's buffer: the ranks' mean, the rounds' median."""
+    if not rows[0]["bytes"]:
+        return None
+    return median(row["cpu_us"] * 1e3 / (row["bytes"] * row["ranks"]) for row in rows)
+
+
 def summarize(rows):
     """Rows of one library and size, one per round: medians, and how far the rounds are apart."""
     times = [row["p50_us"] for row in rows]
@@ -69,6 +76,7 @@ def summarize(rows):
         "low_us": min(times),
         "high_us": max(times),
         "spread": (max(times) - min(times)) / median(times),
+        "cpu_s_per_gb": cpu_s_per_gb(rows),
         "rounds": len(rows),
         "batch": rows[0]["batch"],
         "bytes": rows[0]["bytes"],
@@ -378,6 +386,16 @@ class Comparison:
         own = ["shoal us", "spread", "bus GB/s", "x roof"] if OWN in self.libraries() else []
         return ["bytes", *own, *(library for library in self.libraries() if library != OWN)]
 
+    def cpu_text(self):
+        """What the largest size costs the processors, a sentence; '' if nothing was measured."""
+        for size, by_library in reversed(self.table.items()):
+            costs = {name: found["cpu_s_per_gb"] for name, found in by_library.items() if found}
+            if size and costs:
+                texts = ", ".join(f"{name} {cost:.2f}" for name, cost in costs.items())
+                head = f"Core-seconds for each GB of a rank's buffer at {bytes_text(size)}"
+                return f"{head}: {texts}."
+        return ""
+
     def table_text(self):
         """A Markdown table that is aligned for a terminal too."""
         lines = [self.header()]
@@ -404,6 +422,7 @@ class Comparison:
             "",
             self.table_text(),
             "",
+            *([self.cpu_text(), ""] if self.cpu_text() else []),
             "Versions: " + ", ".join(f"{name} {v}" for name, v in self.versions().items()) + ".",
             "",
             *(f"- {remark}" for remark in self.remarks()),

@@ -195,7 +195,8 @@ def comparison_table(comparison):
 
 
 REPEAT_HEAD = ("library", "p50 µs", "p99 µs", "shortest µs", "p50 of the rounds, µs", "spread",
-               "rounds", "calls per clock", "bus GB/s", "× Shoal", "× roof")  # fmt: skip
+               "rounds", "calls per clock", "bus GB/s", "core s/GB", "× Shoal",
+               "× roof")  # fmt: skip
 
 
 def measurement_cells(comparison, library, size, summary):
@@ -205,6 +206,7 @@ def measurement_cells(comparison, library, size, summary):
              time_text(summary["min_us"]), f"{low} – {high}", spread_text(summary),
              f"{summary['rounds']} of {comparison.plan['rounds']}", summary["batch"],
              f"{comparison.bus_gbps(size, summary):.3g}",
+             f"{summary['cpu_s_per_gb']:.3g}" if summary["cpu_s_per_gb"] is not None else "–",
              ratio_text(ratio) if ratio is not None else "–",
              f"{summary['ratio_roof']:.2f}×" if "ratio_roof" in summary else "–"]  # fmt: skip
     return "".join(tag("td", text) for text in texts)

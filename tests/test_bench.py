@@ -44,6 +44,7 @@ def test_every_operation_is_measured_and_checked(operation):
         assert row["checked"] and row["iters"] >= 5 and row["batch"] >= 1
         assert 0 < row["min_us"] <= row["p50_us"] <= row["p99_us"]
         assert row["roof_us"] > 0 and row["ratio_roof"] > 0 and row["roof"]
+        assert row["cpu_us"] > 0
 
 
 def test_kernels_are_measured_in_every_form():
@@ -245,8 +246,10 @@ def test_comparison_writes_its_results(tmp_path):
     for each in content["sizes"]:
         assert all(found["rounds"] == 2 for found in each["libraries"].values())
         assert each["libraries"]["shoal"]["ratio_roof"] > 0
+        assert all(found["cpu_s_per_gb"] > 0 for found in each["libraries"].values())
     table = (tmp_path / "result.md").read_text()
     assert "| 1 KiB |" in table and "shoal us" in table
+    assert "Core-seconds for each GB of a rank's buffer at 1 KiB: shoal " in table
 
 
 def test_the_op_of_deepspeed_sums_in_place_and_leaves_nothing(tmp_path):

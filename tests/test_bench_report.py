@@ -274,7 +274,7 @@ def rows_of(times):
     """Rows of library, size and time; a list of times is one of rounds."""
     return [
         {"lib": library, "version": "1", "round": i, "size": size, "bytes": size, "batch": 1,
-         "p50_us": us, "p99_us": us, "min_us": us}
+         "p50_us": us, "p99_us": us, "min_us": us, "cpu_us": us, "ranks": 2}
         for (library, size), rounds in times.items() for i, us in enumerate(rounds)
     ]  # fmt: skip
 

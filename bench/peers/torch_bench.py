@@ -72,6 +72,7 @@ class Bench:
         self.arguments = arguments
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.round = 0
+        self.cpu_us = 0.0
         self.all_reduce = lambda tensor: dist.all_reduce(tensor, self.reduction)
         if arguments.backend == "deepspeed":
             self.all_reduce = deepspeed_op.start(os.environ["SHOAL_BENCH_DEEPSPEED"])
@@ -172,10 +173,11 @@ class Bench:
         for slot, phase in enumerate(phases):
             self.fill(slot, phase)
         dist.barrier()
-        start = time.perf_counter()
+        cpu, start = time.process_time(), time.perf_counter()
         for slot in range(batch):
             self.call(slot)
         elapsed_us = (time.perf_counter() - start) * 1e6 / batch
+        self.cpu_us += (time.process_time() - cpu) * 1e6
         if self.operation != "barrier" and not self.arguments.no_check:
             for slot, phase in enumerate(phases):
                 self.check(slot, phase)
@@ -185,6 +187,11 @@ class Bench:
         tensor = torch.tensor(times, dtype=torch.float64)
         dist.all_reduce(tensor, dist.ReduceOp.MAX)
         return tensor.tolist()
+
+    def sum(self, value):
+        tensor = torch.tensor([value], dtype=torch.float64)
+        dist.all_reduce(tensor)
+        return tensor.item()
 
     def estimate(self):
         """Time of one call, and of a round of one call with all that is around it."""
@@ -204,6 +211,7 @@ class Bench:
         rounds = int(self.arguments.size_ms * 1000 / (round_us * batch))
         rounds = self.arguments.iters or max(ROUNDS_MIN, min(rounds, ROUNDS_MAX))
         self.make_buffers(batch)
+        self.cpu_us = 0.0
         times = sorted(self.slowest([self.run_round(batch) for _ in range(rounds)]))
         return {
             "bytes": self.bytes,
@@ -211,6 +219,7 @@ class Bench:
             "p50_us": round(times[rounds // 2], 4),
             "p99_us": round(times[(rounds * 99 + 99) // 100 - 1], 4),
             "min_us": round(times[0], 4),
+            "cpu_us": round(self.sum(self.cpu_us) / (rounds * batch), 4),
             "iters": rounds,
             "batch": batch,
         }

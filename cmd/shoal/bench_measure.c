@@ -32,11 +32,16 @@ const char *bench_operation_names(void)
            "barrier";
 }
 
-double bench_now_us(void)
+static double clock_us(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+double bench_now_us(void)
+{
+    return clock_us(CLOCK_MONOTONIC);
 }
 
 static bool reduces(enum bench_operation operation)
@@ -243,6 +248,7 @@ struct bench_run {
     struct bench_shape shape;
     struct bench_buffers buffers;
     uint64_t round; /* counts every call, so that no two have the same input */
+    double cpu_us;  /* of this rank, in all rounds so far */
 };
 
 static size_t padded(uint64_t bytes)
@@ -407,7 +413,7 @@ static int run_round(struct bench_run *run, int batch, double *time_us)
         fill_input(run, i, first_round + (uint64_t)i);
     if (library->barrier(library->user) != 0)
         return -1;
-    double start_us = bench_now_us();
+    double cpu_us = clock_us(CLOCK_PROCESS_CPUTIME_ID), start_us = bench_now_us();
     for (int i = 0; i < batch; i++) {
         call.in = run->buffers.in[i];
         call.out = run->buffers.out[i];
@@ -415,6 +421,7 @@ static int run_round(struct bench_run *run, int batch, double *time_us)
             return -1;
     }
     *time_us = (bench_now_us() - start_us) / batch;
+    run->cpu_us += clock_us(CLOCK_PROCESS_CPUTIME_ID) - cpu_us;
     for (int i = 0; i < batch; i++) {
         if (check_output(run, i, first_round + (uint64_t)i) != 0)
             return -1;
@@ -509,14 +516,35 @@ static int compare_times(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
+/* What all ranks took together for one call of those since cpu_us was 0. */
+static int sum_cpu(struct bench_run *run, struct bench_result *out)
+{
+    const struct bench_library *library = run->library;
+    size_t count = (size_t)library->size;
+    void *memory;
+    if (library->allocate(library->user, count * sizeof(double), &memory) != 0)
+        return -1;
+    double *ranks = memory;
+    memset(ranks, 0, count * sizeof(*ranks));
+    ranks[library->rank] = run->cpu_us / ((double)out->rounds * out->batch);
+    int failed = library->maximum(library->user, ranks, count);
+    out->cpu_us = 0;
+    for (size_t i = 0; i < count; i++)
+        out->cpu_us += ranks[i];
+    library->release(library->user, memory);
+    return failed;
+}
+
 static int take_samples(struct bench_run *run, double *samples, struct bench_result *out)
 {
     const struct bench_library *library = run->library;
+    run->cpu_us = 0;
     for (int i = 0; i < out->rounds; i++) {
         if (run_round(run, out->batch, &samples[i]) != 0)
             return -1;
     }
-    if (library->maximum(library->user, samples, (size_t)out->rounds) != 0)
+    if (library->maximum(library->user, samples, (size_t)out->rounds) != 0 ||
+        sum_cpu(run, out) != 0)
         return -1;
     qsort(samples, (size_t)out->rounds, sizeof(samples[0]), compare_times);
     out->min_us = samples[0];
@@ -576,6 +604,12 @@ double bench_bus_factor(enum bench_operation operation, int ranks)
     }
 }
 
+double bench_cpu_per_gb(const struct bench_library *library, const struct bench_result *result)
+{
+    double bytes = (double)result->bytes * library->size;
+    return bytes > 0 ? result->cpu_us * 1e3 / bytes : 0;
+}
+
 void bench_print_header(const struct bench_library *library, const struct bench_settings *settings)
 {
     if (settings->json)
@@ -588,8 +622,8 @@ void bench_print_header(const struct bench_library *library, const struct bench_
         printf(" %s", bench_reduction_name(settings->reduction));
     printf(", %d ranks on %d hosts%s%s\n", library->size, library->hosts,
            settings->in_place ? ", in place" : "", settings->check ? "" : ", not checked");
-    printf("#%11s %12s %11s %11s %11s %9s %9s %11s %7s %6s\n", "bytes", "count", "p50 us", "p99 us",
-           "min us", "alg GB/s", "bus GB/s", "roof us", "x roof", "iters");
+    printf("#%11s %12s %11s %11s %11s %9s %9s %11s %7s %9s %6s\n", "bytes", "count", "p50 us",
+           "p99 us", "min us", "alg GB/s", "bus GB/s", "roof us", "x roof", "core s/GB", "iters");
     fflush(stdout);
 }
 
@@ -599,11 +633,11 @@ static void print_json(const struct bench_library *library, const struct bench_s
     printf("{\"lib\": \"%s\", \"version\": \"%s\", \"op\": \"%s\", \"dtype\": \"%s\", "
            "\"reduction\": \"%s\", \"ranks\": %d, \"hosts\": %d, \"bytes\": %" PRIu64
            ", \"count\": %" PRIu64 ", \"p50_us\": %.4f, \"p99_us\": %.4f, \"min_us\": %.4f, "
-           "\"iters\": %d, \"batch\": %d, \"in_place\": %s, \"checked\": %s, ",
+           "\"cpu_us\": %.4f, \"iters\": %d, \"batch\": %d, \"in_place\": %s, \"checked\": %s, ",
            library->name, library->version, bench_operation_name(settings->operation),
            bench_dtype_name(settings->dtype), bench_reduction_name(settings->reduction),
            library->size, library->hosts, result->bytes, result->count, result->p50_us,
-           result->p99_us, result->min_us, result->rounds, result->batch,
+           result->p99_us, result->min_us, result->cpu_us, result->rounds, result->batch,
            settings->in_place ? "true" : "false", settings->check ? "true" : "false");
     if (result->roof_us > 0)
         printf("\"roof_us\": %.4f, \"ratio_roof\": %.4f, \"roof\": \"%s\", ", result->roof_us,
@@ -629,6 +663,6 @@ void bench_print_row(const struct bench_library *library, const struct bench_set
         printf(" %11.2f %7.2f", result->roof_us, result->p50_us / result->roof_us);
     else
         printf(" %11s %7s", "-", "-");
-    printf(" %6d\n", result->rounds);
+    printf(" %9.2f %6d\n", bench_cpu_per_gb(library, result), result->rounds);
     fflush(stdout);
 }

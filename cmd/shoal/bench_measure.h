@@ -7,7 +7,9 @@
  * buffers anew, meets the others in a barrier, reads the clock, runs the operation, reads the
  * clock, and checks its output. The time of a round is that of the slowest rank. Operations of less
  * than 20 us are timed in batches, back to back, each with buffers of its own that were written
- * before the clock started; the batch's time is divided by their number.
+ * before the clock started; the batch's time is divided by their number. The processor time of all
+ * threads of all ranks between the two looks at the clock is added up; waiting counts where it
+ * spins.
  */
 #ifndef SHOAL_CMD_BENCH_MEASURE_H
 #define SHOAL_CMD_BENCH_MEASURE_H
@@ -89,6 +91,7 @@ struct bench_result {
     uint64_t bytes; /* the larger of a rank's two buffers, as in nccl-tests */
     uint64_t count;
     double p50_us, p99_us, min_us;
+    double cpu_us; /* processor time of all ranks together for one call, mean */
     int rounds, batch;
     double roof_us;     /* 0: not measured */
     double pingpong_us; /* 8 bytes one way between two hosts, raw; 0: not measured */
@@ -114,6 +117,9 @@ double bench_bus_factor(enum bench_operation operation, int ranks);
 void bench_print_header(const struct bench_library *library, const struct bench_settings *settings);
 void bench_print_row(const struct bench_library *library, const struct bench_settings *settings,
                      const struct bench_result *result);
+
+/* Core-seconds for each GB of a rank's buffer, mean of the ranks. 0 for a size of 0. */
+double bench_cpu_per_gb(const struct bench_library *library, const struct bench_result *result);
 
 /* CLOCK_MONOTONIC in microseconds. */
 double bench_now_us(void);
