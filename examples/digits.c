@@ -3,11 +3,13 @@
  * digits.c: trains a small network on handwritten digits with many processes, in plain C.
  *
  *     shoal run -n 2 build/release/examples/digits digits.csv
+ *     shoal run -n 2 build/release/examples/digits digits.csv bf16
  *
  * The file has one image per line: 64 numbers from 0 to 16 (8 by 8 pixels), then the digit. Every
  * rank reads it and takes its own share of each batch. The gradients are made in the memory of a
  * fuse, which averages them over the ranks: each is added as soon as the last image of the batch is
- * in it, so its way to the other ranks begins while the rest is still computed.
+ * in it, so its way to the other ranks begins while the rest is still computed. The second argument
+ * says as what they travel: none (as they are), bf16 or f16.
  *
  * The network: 64 pixels, one hidden layer of 128, 10 scores. At the end the ranks compare the
  * bits of their parameters.
@@ -376,27 +378,39 @@ static float run(const struct image *images, int count, float *parameters)
     return test(images, TESTS, parameters);
 }
 
-static void make_fuse(void)
+static enum shoal_compression compression_of(const char *name)
+{
+    static const char *const known[] = {"none", "bf16", "f16"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(name, known[i]) == 0)
+            return (enum shoal_compression)i;
+    fail("there is no compression", name);
+    return SHOAL_COMPRESSION_NONE;
+}
+
+static void make_fuse(enum shoal_compression compression)
 {
     struct shoal_fuse_options options = SHOAL_FUSE_OPTIONS_INIT;
     options.tensor_count = TENSORS;
     options.counts = counts;
     options.tensor_names = names;
+    options.compression = compression;
     check(shoal_fuse_create(group, &options, &fuse));
 }
 
 int main(int argc, char **argv)
 {
-    if (argc != 2) {
-        fprintf(stderr, "usage: shoal run -n N %s digits.csv\n", argv[0]);
+    if (argc != 2 && argc != 3) {
+        fprintf(stderr, "usage: shoal run -n N %s digits.csv [none|bf16|f16]\n", argv[0]);
         return 2;
     }
+    enum shoal_compression compression = compression_of(argc > 2 ? argv[2] : "none");
     check(shoal_group_create(NULL, &group));
     int count, rank = shoal_group_rank(group);
     struct image *images = load(argv[1], &count);
     static float parameters[PARAMETERS];
     start_parameters(parameters);
-    make_fuse();
+    make_fuse(compression);
 
     float accuracy = run(images, count, parameters);
     int same = same_on_all_ranks(parameters);

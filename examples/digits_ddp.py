@@ -3,6 +3,7 @@
 
     build/release/shoal run -n 2 .venv/bin/python examples/digits_ddp.py
     build/release/shoal run -n 2 .venv/bin/python examples/digits_ddp.py --fused
+    build/release/shoal run -n 2 .venv/bin/python examples/digits_ddp.py --fused --compression bf16
     build/release/shoal run -n 2 .venv/bin/python examples/digits_ddp.py --backend gloo
 
 The time in communication is what DistributedDataParallel's own logger measures in every step: from
@@ -31,6 +32,8 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--backend", default="shoal", choices=["shoal", "gloo"])
     parser.add_argument("--fused", action="store_true", help="Shoal's class, over fusion buffers")
+    parser.add_argument("--compression", choices=["bf16", "fp16"], help="with --fused")
+    parser.add_argument("--no-feedback", action="store_true", help="what rounding loses is lost")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch", type=int, default=32, help="images per rank and step")
     parser.add_argument("--rate", type=float, default=0.05, help="learning rate")
@@ -39,12 +42,18 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def parallel_class(arguments: argparse.Namespace) -> type[DistributedDataParallel]:
+def make_model(arguments: argparse.Namespace) -> DistributedDataParallel:
+    network = make_network()
     if not arguments.fused:
-        return DistributedDataParallel
+        return DistributedDataParallel(network, gradient_as_bucket_view=True)
     import shoal.torch
 
-    return shoal.torch.DistributedDataParallel
+    return shoal.torch.DistributedDataParallel(
+        network,
+        gradient_as_bucket_view=True,
+        compression=arguments.compression,
+        error_feedback=not arguments.no_feedback,
+    )
 
 
 def train_epoch(model, optimizer, train, batch: int, epoch: int, seed: int) -> dict:
@@ -87,7 +96,7 @@ def main() -> None:
     arguments = parse_arguments()
     rank, size = start(arguments.backend, arguments.seed)
     train, test = load_data(arguments.seed)
-    model = parallel_class(arguments)(make_network(), gradient_as_bucket_view=True)
+    model = make_model(arguments)
     model._set_ddp_runtime_logging_sample_rate(1)
     optimizer = torch.optim.SGD(model.parameters(), lr=arguments.rate, momentum=0.9)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.epochs)

@@ -402,6 +402,13 @@ SHOAL_API enum shoal_status shoal_free(shoal_group_t group, void *memory);
 
 typedef struct shoal_fuse *shoal_fuse_t;
 
+/* As what gradients of f32 travel: as they are, or rounded to fewer bits. docs/compression.md. */
+enum shoal_compression {
+    SHOAL_COMPRESSION_NONE = 0,
+    SHOAL_COMPRESSION_BF16, /* summed in f32, and the sum rounded once more */
+    SHOAL_COMPRESSION_F16   /* likewise; what is beyond 65504 becomes infinite */
+};
+
 struct shoal_fuse_options {
     size_t struct_bytes; /* sizeof(struct shoal_fuse_options) */
     /* The tensors, in the order in which the forward pass needs them: what it needs first is
@@ -417,16 +424,21 @@ struct shoal_fuse_options {
     const int *order;
     uint64_t buffer_bytes; /* 0: option SHOAL_FUSE_BYTES; rounded up to a multiple of 64 */
     int in_flight;         /* buffers on their way at a time; 0: option SHOAL_FUSE_IN_FLIGHT */
+    enum shoal_compression compression; /* other than none: of SHOAL_F32 only */
+    int error_feedback; /* 1: what rounding loses on a rank is added there in the next step; 0: not
+                         */
 };
-#define SHOAL_FUSE_OPTIONS_INIT                                                                  \
-    {                                                                                            \
-        sizeof(struct shoal_fuse_options), 0, NULL, NULL, NULL, SHOAL_F32, SHOAL_AVG, NULL, 0, 0 \
+#define SHOAL_FUSE_OPTIONS_INIT                                                                   \
+    {                                                                                             \
+        sizeof(struct shoal_fuse_options), 0, NULL, NULL, NULL, SHOAL_F32, SHOAL_AVG, NULL, 0, 0, \
+            SHOAL_COMPRESSION_NONE, 1                                                             \
     }
 
 /* Collective over `group`, with the same options on every rank, else SHOAL_ERR_MISMATCH on all of
  * them, which names the first difference. All memory is taken now: for the tensors, each rounded up
  * to 64 bytes, memory that the ranks of a host share, if there are several; and as much private
- * memory until the first step has shown the order. The fuse has sub-groups of its own: what goes
+ * memory until the first step has shown the order; with compression as much again for what rounding
+ * loses. The fuse has sub-groups of its own: what goes
  * wrong in it breaks them and not `group`, and its operations may run beside any others. A group
  * that breaks or is aborted takes its fuses along. Fuses are freed before their group. The texts of
  * their errors are shoal_last_error(group)'s. */
@@ -477,10 +489,11 @@ struct shoal_fuse_counters {
     uint64_t flight_ns;   /* at least one buffer was on its way */
     uint64_t waited_ns;   /* a caller waited in shoal_fuse_wait or shoal_fuse_finish */
     uint64_t exposed_ns;  /* both at once: communication that no computation hid */
+    uint64_t wire_bytes;  /* what the buffers had as they were sent: less if they are compressed */
 };
-#define SHOAL_FUSE_COUNTERS_INIT                                      \
-    {                                                                 \
-        sizeof(struct shoal_fuse_counters), 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+#define SHOAL_FUSE_COUNTERS_INIT                                         \
+    {                                                                    \
+        sizeof(struct shoal_fuse_counters), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 /* Any thread; does not block. */
 SHOAL_API enum shoal_status shoal_fuse_counters(shoal_fuse_t fuse, struct shoal_fuse_counters *out);

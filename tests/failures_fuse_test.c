@@ -97,6 +97,8 @@ enum difference {
     BYTES,
     IN_FLIGHT,
     ORDER,
+    COMPRESSION,
+    FEEDBACK,
     DIFFERENCES
 };
 
@@ -111,6 +113,8 @@ static const char *const differences[DIFFERENCES] = {
     "the size of its buffers is 8192",
     "buffers in flight is 7",
     "options.order is",
+    "the compression is f16 on rank 1",
+    "error feedback is off on rank 1",
 };
 
 static void make_different(struct shoal_fuse_options *options, enum difference difference)
@@ -124,6 +128,8 @@ static void make_different(struct shoal_fuse_options *options, enum difference d
     case OP: options->op = SHOAL_SUM; break;
     case BYTES: options->buffer_bytes = 8192; break;
     case IN_FLIGHT: options->in_flight = 7; break;
+    case COMPRESSION: options->compression = SHOAL_COMPRESSION_F16; break;
+    case FEEDBACK: options->error_feedback = 0; break;
     default: options->order = order;
     }
 }

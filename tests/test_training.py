@@ -133,7 +133,8 @@ def test_launchers_start_the_same_training(tmp_path):
     assert found[0] == found[1]
 
 
-def test_the_c_program_learns(tmp_path):
+@pytest.mark.parametrize("compression", ["none", "bf16"])
+def test_the_c_program_learns(tmp_path, compression):
     program = ranks.BUILD / "examples" / "digits"
     if not program.exists():
         pytest.skip("the examples were not built")
@@ -143,7 +144,7 @@ def test_the_c_program_learns(tmp_path):
     path = tmp_path / "digits.csv"
     rows = zip(data.data.astype(int), data.target, strict=True)
     path.write_text("".join(f"{','.join(map(str, row))},{digit}\n" for row, digit in rows))
-    text = run([str(ranks.SHOAL), "run", "-n", "3", "--"], str(program), str(path))
+    text = run([str(ranks.SHOAL), "run", "-n", "3", "--"], str(program), str(path), compression)
     assert "the same bits on all 3 ranks" in text
 
 

@@ -599,13 +599,25 @@ pybind11::object counters(const c10::intrusive_ptr<c10d::Backend> &backend)
 /* None if it is another backend. */
 std::shared_ptr<Fuse> make_fuse(const c10::intrusive_ptr<c10d::Backend> &backend, Tensors like,
                                 std::vector<std::string> names, const std::string &name,
-                                at::ScalarType type, uint64_t buffer_bytes)
+                                at::ScalarType type, uint64_t buffer_bytes, int compression,
+                                bool error_feedback)
 {
     auto *ours = dynamic_cast<ShoalBackend *>(backend.get());
     if (!ours)
         return nullptr;
+    Fuse::Wishes wishes = {buffer_bytes, static_cast<enum shoal_compression>(compression),
+                           error_feedback};
     return std::make_shared<Fuse>(ours->use(), std::move(like), std::move(names), name, type,
-                                  buffer_bytes);
+                                  wishes);
+}
+
+/* By the names of the argument `compression`. */
+pybind11::dict compressions()
+{
+    pybind11::dict named;
+    named["bf16"] = static_cast<int>(SHOAL_COMPRESSION_BF16);
+    named["fp16"] = static_cast<int>(SHOAL_COMPRESSION_F16);
+    return named;
 }
 
 pybind11::dict fuse_counters(Fuse &fuse)
@@ -621,6 +633,7 @@ pybind11::dict fuse_counters(Fuse &fuse)
     named["flight_ns"] = counted.flight_ns;
     named["waited_ns"] = counted.waited_ns;
     named["exposed_ns"] = counted.exposed_ns;
+    named["wire_bytes"] = counted.wire_bytes;
     return named;
 }
 
@@ -654,6 +667,7 @@ PYBIND11_MODULE(shoal_torch_backend, module)
         .def("counters", &shoal_torch::fuse_counters)
         .def("traffic", &shoal_torch::fuse_traffic);
     module.def("make_fuse", &shoal_torch::make_fuse);
+    module.attr("compressions") = shoal_torch::compressions();
     module.def("leave_arena", [] { shoal_torch::ArenaAllocator::scope().reset(); });
     module.def(
         "stop", [] { shoal_torch::CompletionThreads::get().stop(); },

@@ -39,9 +39,33 @@ class DistributedDataParallel(Base):
         mixed_precision: The types that forward casts parameters and inputs to, that gradients are
             summed in, and of buffers; parameters and gradients keep theirs.
         others: As in torch.
+        compression: "bf16" or "fp16": float32 gradients are rounded to that type on their way
+            (docs/compression.md); None: they travel as they are.
+        error_feedback: With compression, what rounding loses on a rank is added there in the next
+            step.
+
+    Raises:
+        ValueError: Compression is not known, or can't be: the gradients are not float32, or are not
+            summed in fusion buffers.
     """
 
     precision: _MixedPrecision | None = None  # that is carried out here and not by torch's class
+    compression: str | None = None
+    error_feedback: bool = True
+
+    def __init__(
+        self,
+        *arguments: Any,
+        compression: str | None = None,
+        error_feedback: bool = True,
+        **options: Any,
+    ):
+        if compression is not None and compression not in binding.compressions:
+            raise ValueError(
+                f"shoal: compression={compression!r} is none of {', '.join(binding.compressions)}"
+            )
+        self.compression, self.error_feedback = compression, error_feedback
+        super().__init__(*arguments, **options)
 
     def _ddp_init_helper(
         self,
@@ -53,6 +77,7 @@ class DistributedDataParallel(Base):
         """torch's class calls it to get its reducer."""
         why_not = self._why_not_fused()
         if why_not:
+            self._refuse_compression(why_not)
             log.info("gradients are summed by torch's reducer: %s", why_not)
             super()._ddp_init_helper(
                 parameters, expect_sparse_gradient, param_to_name_mapping, static_graph
@@ -67,6 +92,7 @@ class DistributedDataParallel(Base):
                 "DistributedDataParallel"
             )
         sum_type = self._take_precision()
+        self._check_compression(parameters, names, sum_type)
         one_type = all(sum_type in (None, each.dtype) for each in parameters)
         wishes = Wishes(
             name=f"gradients of {type(self.module).__name__}",
@@ -74,6 +100,8 @@ class DistributedDataParallel(Base):
             keeps_at_home=self.gradient_as_bucket_view and one_type,
             buffer_bytes=0 if self.bucket_bytes_cap_default else self.bucket_bytes_cap,
             sum_type=sum_type,
+            compression=self.compression,
+            error_feedback=self.error_feedback,
         )
         self.reducer = Reducer(parameters, names, self.process_group, wishes)
         self.logger = Logger(self._facts(parameters))
@@ -91,6 +119,24 @@ class DistributedDataParallel(Base):
         if self._use_python_reducer:
             return "torch.compile was told to sum them"
         return None
+
+    def _refuse_compression(self, why: str) -> None:
+        if self.compression is not None:
+            raise ValueError(
+                f"shoal: compression={self.compression!r} is of fusion buffers, and gradients are "
+                f"summed by torch's reducer: {why}"
+            )
+
+    def _check_compression(
+        self, parameters: list[torch.nn.Parameter], names: list[str], sum_type: torch.dtype | None
+    ) -> None:
+        for parameter, name in zip(parameters, names, strict=True):
+            dtype = sum_type or parameter.dtype
+            if self.compression is not None and dtype != torch.float32:
+                raise ValueError(
+                    f"shoal: compression={self.compression!r} takes gradients of float32, and "
+                    f"those of {name} are summed in {str(dtype).removeprefix('torch.')}"
+                )
 
     def _take_precision(self) -> torch.dtype | None:
         """Carries out the argument mixed_precision here: torch's way needs a GPU's streams. Returns
@@ -183,6 +229,7 @@ class DistributedDataParallel(Base):
     def _leave_fusion_buffers(self, why: str) -> None:
         if not self.fused:
             return
+        self._refuse_compression(why)
         log.info("gradients are summed by torch's reducer: %s", why)
         self.reducer._remove_autograd_hooks()
         parameters, sparse = self._build_params_for_reducer()

@@ -17,10 +17,16 @@ namespace shoal_torch
 class Fuse : public std::enable_shared_from_this<Fuse>
 {
   public:
+    struct Wishes {
+        uint64_t buffer_bytes; /* 0: the option's */
+        enum shoal_compression compression;
+        bool error_feedback;
+    };
+
     /* Collective. One gradient of type `type` for each tensor of `like`, in its form; `names` are
-     * theirs. buffer_bytes: 0 for the option's. */
+     * theirs. */
     Fuse(std::shared_ptr<Group> group, Tensors like, std::vector<std::string> names,
-         const std::string &name, at::ScalarType type, uint64_t buffer_bytes)
+         const std::string &name, at::ScalarType type, const Wishes &wishes)
         : group_(std::move(group)), names_(std::move(names)), type_(type)
     {
         std::vector<uint64_t> counts;
@@ -37,7 +43,9 @@ class Fuse : public std::enable_shared_from_this<Fuse>
         options.counts = counts.data();
         options.tensor_names = texts.data();
         options.name = name.c_str();
-        options.buffer_bytes = buffer_bytes;
+        options.buffer_bytes = wishes.buffer_bytes;
+        options.compression = wishes.compression;
+        options.error_feedback = wishes.error_feedback;
         call("fusion buffers", [&] { return shoal_fuse_create(group_->handle, &options, &fuse_); });
     }
 

@@ -25,6 +25,7 @@ from . import arena
 from .native import binding
 
 NAMES_SHOWN = 8
+FLAGS = "which parameters are used"
 
 # torch.compile goes through all that forward calls, and is to run this as it is.
 _untraced = torch._disable_dynamo
@@ -39,6 +40,8 @@ class Wishes:
     keeps_at_home: Gradients are views of the fusion buffers.
     buffer_bytes: Of a fusion buffer; 0 for the option's.
     sum_type: Gradients of floating point are summed in this type; None: in their own.
+    compression: A name in binding.compressions: gradients travel rounded; None: as they are.
+    error_feedback: What that loses is added in the next step.
     """
 
     name: str
@@ -46,6 +49,8 @@ class Wishes:
     keeps_at_home: bool
     buffer_bytes: int
     sum_type: torch.dtype | None = None
+    compression: str | None = None
+    error_feedback: bool = True
 
 
 class Step:
@@ -147,7 +152,6 @@ class Reducer:
         return wanted if wanted and parameter.is_floating_point() else parameter.dtype
 
     def _make_fuses(self) -> None:
-        backend = self.group._get_backend(arena.CPU)
         type_of = [self._sum_type(parameter) for parameter in self.parameters]
         types = list(dict.fromkeys(type_of))
         places: dict[int, tuple[binding.Fuse, int]] = {}
@@ -155,17 +159,31 @@ class Reducer:
             of_type = [i for i, one in enumerate(type_of) if one == dtype]
             like = [self.parameters[i].detach() for i in of_type]
             names = [self.names[i] for i in of_type]
-            if self.has_flags and not self.fuses:
+            shares_flags = self.has_flags and not self.fuses and self.wishes.compression is None
+            if shares_flags:
                 self.flags = torch.zeros(len(self.parameters), dtype=dtype)
-                self.flags_number = len(of_type)
-                like, names = [*like, self.flags], [*names, "which parameters are used"]
+                like, names = [*like, self.flags], [*names, FLAGS]
             name = self.wishes.name if len(types) == 1 else f"{self.wishes.name} ({dtype})"
-            fuse = binding.make_fuse(backend, like, names, name, dtype, self.wishes.buffer_bytes)
-            if fuse is None:
-                raise ValueError("shoal: the process group's backend for CPU tensors is not shoal")
-            self.fuses.append(fuse)
+            fuse = self._make_fuse(like, names, name, self.wishes.compression)
+            if shares_flags:
+                self.flags_place = fuse, len(of_type)
             places |= {i: (fuse, number) for number, i in enumerate(of_type)}
         self.places = [places[i] for i in range(len(self.parameters))]
+        if self.has_flags and self.wishes.compression is not None:  # flags are never rounded
+            self.flags = torch.zeros(len(self.parameters))
+            self.flags_place = self._make_fuse([self.flags], [FLAGS], FLAGS, None), 0
+
+    def _make_fuse(
+        self, like: list[torch.Tensor], names: list[str], name: str, compression: str | None
+    ) -> binding.Fuse:
+        backend = self.group._get_backend(arena.CPU)
+        number = binding.compressions[compression] if compression else 0
+        wishes = self.wishes.buffer_bytes, number, self.wishes.error_feedback
+        fuse = binding.make_fuse(backend, like, names, name, self._sum_type(like[0]), *wishes)
+        if fuse is None:
+            raise ValueError("shoal: the process group's backend for CPU tensors is not shoal")
+        self.fuses.append(fuse)
+        return fuse
 
     # ---- the backward pass
 
@@ -309,7 +327,8 @@ class Reducer:
                 fuse, number = self.places[index]
                 fuse.add(number, gradient, False)
         self.flags.copy_(torch.tensor(self.used))
-        self.fuses[0].add(self.flags_number, self.flags, True)
+        fuse, number = self.flags_place
+        fuse.add(number, self.flags, True)
         for fuse in self.fuses:
             fuse.flush()
 

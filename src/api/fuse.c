@@ -58,6 +58,19 @@ static enum shoal_status check_sizes(const struct shoal_fuse_options *options)
     return SHOAL_OK;
 }
 
+static enum shoal_status check_compression(const struct shoal_fuse_options *options)
+{
+    const char *name = fuse_compression_name(options->compression);
+    if (!name)
+        return base_error(SHOAL_ERR_ARGUMENT, "options.compression %d is none of shoal.h's",
+                          (int)options->compression);
+    if (options->compression != SHOAL_COMPRESSION_NONE && options->dtype != SHOAL_F32)
+        return base_error(SHOAL_ERR_UNSUPPORTED,
+                          "options.compression is %s, which is of f32, and the tensors are %s",
+                          name, kernel_dtype_name(options->dtype));
+    return SHOAL_OK;
+}
+
 static enum shoal_status check_options(const struct shoal_fuse_options *options)
 {
     if (!options)
@@ -77,6 +90,7 @@ static enum shoal_status check_options(const struct shoal_fuse_options *options)
                           "a fuse can't make the %s of %s: it takes sum and avg, avg not of bool",
                           kernel_op_name(options->op), kernel_dtype_name(options->dtype));
     TRY(check_sizes(options));
+    TRY(check_compression(options));
     return check_order(options);
 }
 

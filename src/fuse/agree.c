@@ -20,6 +20,7 @@
 /* What a rank says; all of it is compared with rank 0's. */
 struct saying {
     uint64_t status, tensor_count, dtype, op, buffer_bytes, in_flight, tensors, order;
+    uint64_t compression, feedback;
     char name[sizeof(((struct fuse *)0)->name)];
 };
 
@@ -140,6 +141,13 @@ static enum shoal_status compare_with_first(const struct comparison *at, int ran
     if (them->op != us->op)
         return differ(at, rank, "the op is", kernel_op_name((enum shoal_op)them->op),
                       kernel_op_name((enum shoal_op)us->op));
+    if (them->compression != us->compression)
+        return differ(at, rank, "the compression is",
+                      fuse_compression_name((enum shoal_compression)them->compression),
+                      fuse_compression_name((enum shoal_compression)us->compression));
+    if (them->feedback != us->feedback)
+        return differ(at, rank, "error feedback is", them->feedback ? "on" : "off",
+                      us->feedback ? "on" : "off");
     if (them->buffer_bytes != us->buffer_bytes)
         return differ_in_number(at, rank, "the size of its buffers is", them->buffer_bytes,
                                 us->buffer_bytes);
@@ -185,6 +193,8 @@ enum shoal_status fuse_compare(const struct fuse *fuse, const struct shoal_fuse_
                             .tensor_count = (uint64_t)options->tensor_count,
                             .dtype = options->dtype,
                             .op = options->op,
+                            .compression = options->compression,
+                            .feedback = options->error_feedback != 0,
                             .buffer_bytes = fuse->buffer_bytes,
                             .in_flight = (uint64_t)fuse->in_flight_max,
                             .tensors = hash_tensors(options, options->tensor_count),
@@ -211,18 +221,26 @@ enum shoal_status fuse_confirm(const struct fuse *fuse, enum shoal_status mine)
 /* ---- the order
  * ---------------------------------------------------------------------------------------------- */
 
-/* Values and homes, by way of the spare memory, which is zeroed and so keeps padding zero. */
-static void move_tensors(struct fuse *fuse)
+/* By way of the spare memory, which was zeroed and so keeps padding zero. */
+static void move_values(struct fuse *fuse, unsigned char *memory)
 {
     uint64_t offset = 0;
     for (int i = 0; i < fuse->tensor_count; i++) {
         const struct fuse_home *home = &fuse->homes[fuse->agreed[i]];
-        memcpy(fuse->spare + offset, fuse->arena + home->offset, home->bytes);
+        memcpy(fuse->spare + offset, memory + home->offset, home->bytes);
         offset += fuse_layout_room(home->bytes);
     }
+    memcpy(memory, fuse->spare, fuse->arena_bytes);
+}
+
+/* Values, what rounding has lost of them, and homes. */
+static void move_tensors(struct fuse *fuse)
+{
+    move_values(fuse, fuse->arena);
+    if (fuse->residual)
+        move_values(fuse, fuse->residual);
     memcpy(fuse->order, fuse->agreed, sizeof(*fuse->order) * (size_t)fuse->tensor_count);
     fuse_layout(fuse->homes, fuse->tensor_count, fuse->order, fuse->windows, fuse->buffer_bytes);
-    memcpy(fuse->arena, fuse->spare, fuse->arena_bytes);
 }
 
 static enum shoal_status hear_order(struct fuse *fuse)

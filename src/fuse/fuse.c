@@ -150,7 +150,7 @@ static enum shoal_status take_tensors(struct fuse *fuse, const struct shoal_fuse
     return copy_names(fuse, options->tensor_names);
 }
 
-static enum shoal_status take_buffers(struct fuse *fuse)
+static enum shoal_status take_buffers(struct fuse *fuse, const struct shoal_fuse_options *options)
 {
     fuse->arena_bytes = fuse_layout_bytes(fuse->homes, fuse->tensor_count);
     uint64_t count = fuse_layout_buffers(fuse->arena_bytes, fuse->buffer_bytes);
@@ -167,6 +167,8 @@ static enum shoal_status take_buffers(struct fuse *fuse)
         fuse->buffers[b].fuse = fuse;
     fuse_layout(fuse->homes, fuse->tensor_count, fuse->order, fuse->windows, fuse->buffer_bytes);
     TRY(take_arena(fuse));
+    if (fuse->compression != SHOAL_COMPRESSION_NONE && options->error_feedback)
+        TRY(base_alloc(fuse->arena_bytes, "a fuse's residuals", (void **)&fuse->residual));
     return fuse->seen ? base_alloc(fuse->arena_bytes, "a fuse's spare", (void **)&fuse->spare)
                       : SHOAL_OK;
 }
@@ -182,6 +184,7 @@ static void set_up(struct fuse *fuse, const struct fuse_place *place,
     fuse->place = *place;
     fuse->dtype = options->dtype;
     fuse->op = options->op;
+    fuse->compression = options->compression;
     fuse->elem_bytes = kernel_dtype_bytes(options->dtype);
     fuse->tensor_count = options->tensor_count;
     fuse->buffer_bytes = (bytes + FUSE_ALIGN_BYTES - 1) / FUSE_ALIGN_BYTES * FUSE_ALIGN_BYTES;
@@ -215,6 +218,7 @@ static void release(struct fuse *fuse)
     pthread_mutex_destroy(&fuse->lock);
     give_arena(fuse);
     base_free(fuse->spare);
+    base_free(fuse->residual);
     base_free(fuse->names);
     base_free(fuse->order);
     base_free(fuse->seen);
@@ -248,7 +252,7 @@ enum shoal_status fuse_create(const struct fuse_place *place,
     set_up(fuse, place, options);
     enum shoal_status status = take_tensors(fuse, options);
     if (status == SHOAL_OK)
-        status = take_buffers(fuse);
+        status = take_buffers(fuse, options);
     status = fuse_compare(fuse, options, status);
     if (status == SHOAL_OK)
         status = fuse_confirm(fuse, take_groups(fuse));

@@ -26,6 +26,9 @@ struct fuse_place {
                               struct comm_group **out);
 };
 
+/* NULL: there is no such compression. */
+const char *fuse_compression_name(enum shoal_compression compression);
+
 /* Collective. */
 enum shoal_status fuse_create(const struct fuse_place *place,
                               const struct shoal_fuse_options *options, struct fuse **out);

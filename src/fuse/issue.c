@@ -78,6 +78,7 @@ static void note_sending(struct fuse *fuse, int place)
     buffer->times.sent_ns = now_ns;
     fuse->counted.buffers++;
     fuse->counted.bytes += fuse->windows[buffer - fuse->buffers].bytes;
+    fuse->counted.wire_bytes += fuse_wire_bytes(fuse, (int)(buffer - fuse->buffers));
     fuse->counted.overtakings += overtakes(fuse, buffer);
     fuse_meter_turn(&fuse->meter, now_ns);
     fuse->meter.in_flight++;
@@ -157,23 +158,44 @@ static enum shoal_status listen_for_word(struct fuse *fuse, int place)
 /* ---- buffers
  * ---------------------------------------------------------------------------------------------- */
 
-static void on_reduced(void *user, enum shoal_status status)
+static void leave_wire(struct fuse *fuse)
 {
-    struct fuse_buffer *buffer = user;
-    struct fuse *fuse = buffer->fuse;
     int64_t now_ns = base_now_ns();
     pthread_mutex_lock(&fuse->lock);
     fuse_meter_turn(&fuse->meter, now_ns);
     fuse->meter.in_flight--;
-    if (status == SHOAL_OK) {
-        buffer->state = FUSE_REDUCED;
-        buffer->times.reduced_ns = now_ns;
-        atomic_store_explicit(&buffer->is_reduced, true, memory_order_release);
-        atomic_fetch_add_explicit(&fuse->reduced_count, 1, memory_order_release);
-    }
     pthread_mutex_unlock(&fuse->lock);
+}
+
+/* The results are at home. */
+static void note_reduced(struct fuse_buffer *buffer)
+{
+    struct fuse *fuse = buffer->fuse;
+    int64_t now_ns = base_now_ns();
+    pthread_mutex_lock(&fuse->lock);
+    buffer->state = FUSE_REDUCED;
+    buffer->times.reduced_ns = now_ns;
+    atomic_store_explicit(&buffer->is_reduced, true, memory_order_release);
+    atomic_fetch_add_explicit(&fuse->reduced_count, 1, memory_order_release);
+    pthread_mutex_unlock(&fuse->lock);
+}
+
+/* The next one leaves before this one is unpacked, which takes its time. */
+static void on_reduced(void *user, enum shoal_status status)
+{
+    struct fuse_buffer *buffer = user;
+    struct fuse *fuse = buffer->fuse;
+    bool packed = fuse->compression != SHOAL_COMPRESSION_NONE;
+    leave_wire(fuse);
+    if (packed)
+        fuse_issue(fuse);
+    if (packed && status == SHOAL_OK)
+        fuse_unpack(fuse, (int)(buffer - fuse->buffers));
+    if (status == SHOAL_OK)
+        note_reduced(buffer);
     base_bell_ring(&fuse->bell);
-    fuse_issue(fuse);
+    if (!packed)
+        fuse_issue(fuse);
 }
 
 static enum shoal_status send_buffer(struct fuse *fuse, int place)
@@ -182,7 +204,7 @@ static enum shoal_status send_buffer(struct fuse *fuse, int place)
     struct fuse_buffer *buffer = &fuse->buffers[b];
     unsigned char *memory = fuse->arena + fuse->windows[b].offset;
     struct comm_call call = {.kind = COLL_ALLREDUCE,
-                             .dtype = fuse->dtype,
+                             .dtype = fuse_wire_dtype(fuse),
                              .op = fuse->op,
                              .in = memory,
                              .out = memory,

@@ -4,7 +4,8 @@
  *
  * A step begins with the first tensor that is added (or a flush, or finish) and ends in
  * fuse_finish. In a step a tensor is: missing -> claimed (its gradient is being copied) -> added; a
- * buffer: filling -> ready (all its tensors are added) -> sent -> reduced.
+ * buffer: filling -> ready (all its tensors are added, and it is packed) -> sent -> reduced (and
+ * unpacked).
  *
  * Invariants
  *  1. What changes below `lock` is touched under it, but for requests, which belong to the thread
@@ -64,12 +65,15 @@ struct fuse {
     char *names; /* of the tensors, one behind the other */
     enum shoal_dtype dtype;
     enum shoal_op op;
+    enum shoal_compression compression;
     size_t elem_bytes;
     int tensor_count, buffer_count, in_flight_max;
     uint64_t buffer_bytes, arena_bytes;
     bool shared;                 /* the arena lies in memory that ranks share */
     unsigned char *arena;        /* [arena_bytes] */
     unsigned char *spare;        /* [arena_bytes] until the order is learnt, then NULL */
+    unsigned char *residual;     /* [arena_bytes] what rounding has lost of each element on this
+                                  * rank; NULL: nothing is kept */
     uint32_t *order;             /* [tensor_count] as tensors lie in the arena */
     struct fuse_home *homes;     /* [tensor_count] */
     struct fuse_window *windows; /* [buffer_count] */
@@ -114,6 +118,14 @@ enum shoal_status fuse_health(struct fuse *fuse);
 
 /* step.c: nothing has happened to them in this step. Lock held, or nobody has the fuse yet. */
 void fuse_clear_buffers(struct fuse *fuse);
+
+/* compress.c: a buffer that is whole becomes what travels, in its own memory, and that becomes
+ * gradients again. For fuses that compress; the buffer is the caller's. */
+void fuse_pack(struct fuse *fuse, int buffer);
+void fuse_unpack(struct fuse *fuse, int buffer);
+/* As what the buffers' elements travel, and how many bytes such a buffer has then. */
+enum shoal_dtype fuse_wire_dtype(const struct fuse *fuse);
+uint64_t fuse_wire_bytes(const struct fuse *fuse, int buffer);
 
 /* issue.c: submits what can go now. Any thread, lock not held. */
 void fuse_issue(struct fuse *fuse);

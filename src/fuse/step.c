@@ -88,17 +88,42 @@ static void make_ready(struct fuse *fuse, struct fuse_buffer *buffer, int64_t no
     fuse->ready_now++;
 }
 
+/* The buffer is whole, and this caller's until it is ready. */
+static void pack(struct fuse *fuse, int buffer)
+{
+    fuse_pack(fuse, buffer);
+    int64_t now_ns = base_now_ns();
+    pthread_mutex_lock(&fuse->lock);
+    make_ready(fuse, &fuse->buffers[buffer], now_ns);
+    pthread_mutex_unlock(&fuse->lock);
+    fuse_issue(fuse); /* it leaves while the next one is packed */
+}
+
+/* One more tensor that lies in the buffer is at home. */
+static void fill(struct fuse *fuse, int buffer)
+{
+    bool packs = fuse->compression != SHOAL_COMPRESSION_NONE;
+    int64_t now_ns = base_now_ns();
+    pthread_mutex_lock(&fuse->lock);
+    bool whole = --fuse->buffers[buffer].missing == 0;
+    if (whole && !packs)
+        make_ready(fuse, &fuse->buffers[buffer], now_ns);
+    pthread_mutex_unlock(&fuse->lock);
+    if (whole && packs)
+        pack(fuse, buffer);
+}
+
 /* The claimed tensor is at home. */
 static void settle(struct fuse *fuse, int tensor, void *out, uint64_t copied_bytes)
 {
     const struct fuse_home *home = &fuse->homes[tensor];
-    int64_t now_ns = base_now_ns();
     pthread_mutex_lock(&fuse->lock);
     fuse->tensors[tensor].out = out;
     fuse->counted.copied += copied_bytes;
+    pthread_mutex_unlock(&fuse->lock);
     for (int b = home->first_buffer; b <= home->last_buffer; b++)
-        if (--fuse->buffers[b].missing == 0)
-            make_ready(fuse, &fuse->buffers[b], now_ns);
+        fill(fuse, b);
+    pthread_mutex_lock(&fuse->lock);
     bool last = atomic_fetch_add(&fuse->added_count, 1) + 1 == fuse->tensor_count;
     pthread_mutex_unlock(&fuse->lock);
     if (last)

@@ -28,6 +28,8 @@ void kernel_reference_divide(enum shoal_dtype dtype, void *out, const void *in, 
                              size_t count);
 void kernel_reference_to_f32(enum shoal_dtype from, float *out, const void *in, size_t count);
 void kernel_reference_from_f32(enum shoal_dtype to, void *out, const float *in, size_t count);
+void kernel_reference_compress(enum shoal_dtype to, void *out, const float *in, float *residual,
+                               size_t count);
 
 /* ---- kernel_reduce with wide arrays, by the doors of whichever form is in use ---- */
 
@@ -85,6 +87,8 @@ struct kernel_loops {
     void (*bf16_to_f32)(float *out, const void *in, size_t count);
     void (*f16_from_f32)(void *out, const float *in, size_t count);
     void (*bf16_from_f32)(void *out, const float *in, size_t count);
+    void (*f16_compress)(void *out, const float *in, float *residual, size_t count);
+    void (*bf16_compress)(void *out, const float *in, float *residual, size_t count);
 };
 
 void kernel_vector_reduce(const struct kernel_loops *loops, const struct kernel_reduce *how,

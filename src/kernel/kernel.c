@@ -227,3 +227,16 @@ void kernel_from_f32(enum shoal_dtype to, void *out, const float *in, size_t cou
     }
     rounding_leave(mode);
 }
+
+void kernel_compress(enum shoal_dtype to, void *out, const float *in, float *residual, size_t count)
+{
+    BASE_ASSERT(to == SHOAL_F16 || to == SHOAL_BF16);
+    const struct kernel_loops *loops = form_now()->loops;
+    uint64_t mode = rounding_enter();
+    if (loops == NULL) {
+        kernel_reference_compress(to, out, in, residual, count);
+    } else {
+        (to == SHOAL_F16 ? loops->f16_compress : loops->bf16_compress)(out, in, residual, count);
+    }
+    rounding_leave(mode);
+}

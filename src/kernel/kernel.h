@@ -85,9 +85,14 @@ void kernel_copy(void *out, const void *in, size_t bytes, bool stream);
 void kernel_own(const void *memory, size_t bytes);
 
 /* Between f32 and a 16-bit float (SHOAL_F16 or SHOAL_BF16): nearest even, overflow to infinity, NaN
- * stays NaN (quiet). Not in place. */
+ * stays NaN (quiet). Not in place, but what is made of f32 may begin where that does. */
 void kernel_to_f32(enum shoal_dtype from, float *out, const void *in, size_t count);
 void kernel_from_f32(enum shoal_dtype to, void *out, const float *in, size_t count);
+
+/* Rounds with feedback: out[i] is in[i] + residual[i], in f32, as kernel_from_f32 rounds it; what
+ * that lost becomes residual[i], or 0 where it is not finite. out may begin where in does. */
+void kernel_compress(enum shoal_dtype to, void *out, const float *in, float *residual,
+                     size_t count);
 
 /* The form in use: "scalar" (the reference), "base" (16-byte vectors; SSE2 on x86), "avx2",
  * "avx512" or "neon". The best one that this processor has, or the one that option SHOAL_ISA names.

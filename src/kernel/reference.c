@@ -13,6 +13,7 @@
  *  - Complex products are (ac - bd, ad + bc), without the recovery of infinities of C's Annex G.
  *  - bool: nonzero is true, the result is 0 or 1; sum and max are or, prod and min are and.
  */
+#include <math.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -254,5 +255,17 @@ void kernel_reference_from_f32(enum shoal_dtype to, void *out, const float *in, 
         } else {
             write_bf16(out, i, read_f32(in, i));
         }
+    }
+}
+
+void kernel_reference_compress(enum shoal_dtype to, void *out, const float *in, float *residual,
+                               size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        float value = read_f32(in, i) + read_f32(residual, i), rounded;
+        kernel_reference_from_f32(to, (char *)out + i * sizeof(uint16_t), &value, 1);
+        kernel_reference_to_f32(to, &rounded, (const char *)out + i * sizeof(uint16_t), 1);
+        float lost = value - rounded;
+        write_f32(residual, i, isfinite(lost) ? lost : 0);
     }
 }

@@ -91,6 +91,13 @@ INLINE vhalf narrow_bf16(vf32 value)
     return narrow_u16(round_bf16(value) >> 16);
 }
 
+/* What rounding has lost: 0 where the difference is no number. */
+INLINE vf32 lost_by_rounding(vf32 exact, vf32 rounded)
+{
+    vi32 lost = (vi32)(exact - rounded);
+    return (vf32)(lost & ((lost & 0x7fffffff) < 0x7f800000));
+}
+
 /* Far enough ahead that a line has come from another core's cache when its turn comes. */
 #define OWN_AHEAD_BYTES 2048
 
@@ -205,4 +212,6 @@ const struct kernel_loops VECTOR_LOOPS = {
     .bf16_to_f32 = to_f32_bf16,
     .f16_from_f32 = from_f32_f16,
     .bf16_from_f32 = from_f32_bf16,
+    .f16_compress = compress_f16,
+    .bf16_compress = compress_bf16,
 };

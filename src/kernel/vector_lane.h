@@ -340,6 +340,27 @@ static void NAME(from_f32)(void *out, const float *in, size_t count)
         half_store_part(to + at, NARROW(QUIET(value)), bytes - at);
     }
 }
+
+static void NAME(compress)(void *out, const float *in, float *residual, size_t count)
+{
+    size_t at = 0, bytes = count * ELEMENT_BYTES;
+    const char *from = (const char *)in; /* this one and `kept` twice as far along as `to` */
+    char *to = out, *kept = (char *)residual;
+    for (; bytes - at >= SPAN; at += SPAN) {
+        vf32 value = (vf32)full_load(from + 2 * at) + (vf32)full_load(kept + 2 * at);
+        vhalf rounded = NARROW(QUIET(value));
+        half_store(to + at, rounded);
+        full_store(kept + 2 * at, (vfull)lost_by_rounding(value, WIDEN(rounded)));
+    }
+    if (at < bytes) {
+        size_t rest = bytes - at;
+        vf32 value = (vf32)full_load_part(from + 2 * at, 2 * rest) +
+                     (vf32)full_load_part(kept + 2 * at, 2 * rest);
+        vhalf rounded = NARROW(QUIET(value));
+        half_store_part(to + at, rounded, rest);
+        full_store_part(kept + 2 * at, (vfull)lost_by_rounding(value, WIDEN(rounded)), 2 * rest);
+    }
+}
 #endif
 
 #undef GLUE_NOW
