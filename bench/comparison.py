@@ -205,6 +205,7 @@ class Comparison:
     def usual_name(self):
         plan = self.plan
         hosts = f"-{plan['virtual_hosts']}hosts" if plan["virtual_hosts"] else ""
+        hosts += "-unshaped" if hosts and plan["rate"] == "none" else ""
         form = "-in-place" * plan["in_place"] + "-torch" * plan["torch"]
         return f"{plan['op']}-{plan['dtype']}-{plan['ranks']}ranks{hosts}{form}"
 
@@ -214,11 +215,9 @@ class Comparison:
 
     def title(self):
         plan = self.plan
-        where = (
-            f"{plan['virtual_hosts']} virtual hosts at {plan['rate']}"
-            if plan["virtual_hosts"]
-            else "one host"
-        )
+        links = "with unshaped links" if plan["rate"] == "none" else f"at {plan['rate']}"
+        hosts = plan["virtual_hosts"]
+        where = f"{hosts} virtual hosts {links}" if hosts else "one host"
         form = ", in place" * plan["in_place"] + ", through torch.distributed" * plan["torch"]
         return f"{plan['op']} {plan['dtype']}, {plan['ranks']} ranks, {where}{form}"
 

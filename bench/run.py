@@ -100,6 +100,7 @@ def parse_arguments():
         help="the command (default build/release/shoal)",
     )
     arguments = parser.parse_args()
+    arguments.shoal = str(Path(arguments.shoal).absolute())  # launchers run it in other folders
     arguments.ranks = arguments.ranks or arguments.virtual_hosts or 2
     if arguments.virtual_hosts and arguments.ranks < arguments.virtual_hosts:
         parser.error("fewer ranks than virtual hosts")

@@ -233,13 +233,15 @@ def test_pictures_are_svg_with_a_curve_for_each_library(report):
 
 def test_the_usual_form_comes_first(tmp_path):
     short = ["--op", "allreduce", "--sizes", "8", "--libs", "shoal", "--out", tmp_path]
-    for form in (["--dtype", "bf16"], ["--in-place"], []):
+    hosts = ["--virtual-hosts", "2", "--rate"]
+    for form in (["--dtype", "bf16"], [*hosts, "none"], [*hosts, "1gbit"], ["--in-place"], []):
         assert program("run", *short, *form, "--declare").returncode == 0
     assert program("report", tmp_path, shoal=None).returncode == 0
     names = [
         each["name"] for each in json.loads((tmp_path / "report.json").read_text())["comparisons"]
     ]
-    assert names[0] == "allreduce-f32-2ranks" and len(names) == 3
+    assert names[0] == "allreduce-f32-2ranks" and len(names) == 5
+    assert names[3:] == ["allreduce-f32-2ranks-2hosts", "allreduce-f32-2ranks-2hosts-unshaped"]
 
 
 def test_nothing_to_show_is_an_error(tmp_path):
