@@ -35,6 +35,7 @@ WAYS = {
     GLOO: "torch's DistributedDataParallel over Gloo",
     "shoal": "torch's DistributedDataParallel over Shoal",
     "shoal-ddp": "Shoal's DistributedDataParallel",
+    "shoal-overlap": "Shoal's DistributedDataParallel, updates in the next forward pass",
 }
 # Percent of speed over PyTorch's DistributedDataParallel on so many p3dn nodes, as published for
 # SageMaker's data parallel library (the developer guide's first figures, PyTorch 1.6).

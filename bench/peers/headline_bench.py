@@ -37,7 +37,7 @@ HALF, EQUAL = "half", "equal"
 CALIBRATIONS = 3
 VALUES = 8  # of gradients: small integers, so that all sums are exact
 LEARNING_RATE = 1 / 64
-WAYS = ("gloo", "shoal", "shoal-ddp")
+WAYS = ("gloo", "shoal", "shoal-ddp", "shoal-overlap")
 REFERENCE = "gloo"
 TORCH_BUCKET_MB = 25
 LEAST_BUCKET_MB = 4
@@ -137,13 +137,16 @@ class Way:
         network = torch.nn.Sequential(*(Layer(each, pattern, accelerator) for each in layers))
         group = dist.group.WORLD if name == "gloo" else arguments.shoal_group
         settings = {"process_group": group, "gradient_as_bucket_view": True}
-        if name == "shoal-ddp":
-            kind = importlib.import_module("shoal.torch").DistributedDataParallel
+        own = importlib.import_module("shoal.torch")
+        if name in ("shoal-ddp", "shoal-overlap"):
+            kind = own.DistributedDataParallel
         else:
             kind = DistributedDataParallel
             settings |= {"bucket_cap_mb": bucket_mb(arguments.scale)}
         self.model = kind(network, **settings)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE)
+        if name == "shoal-overlap":
+            self.optimizer = own.OverlappedOptimizer(self.optimizer, self.model)
         self.signal = torch.zeros(())
 
     def step(self):
@@ -152,6 +155,11 @@ class Way:
         self.optimizer.zero_grad()
         self.model(self.signal).backward()
         self.optimizer.step()
+
+    def end(self):
+        """All updates are made."""
+        if self.name == "shoal-overlap":
+            self.optimizer.synchronize()
 
     def check(self, pattern):
         """All gradients of a rank are its number more than the pattern."""
@@ -183,6 +191,7 @@ def step_s(way, compute_s, steps):
     for _ in range(steps + 1):
         way.step()
         ends.append(time.monotonic())
+    way.end()
     return slowest((ends[-1] - ends[0]) / steps)
 
 

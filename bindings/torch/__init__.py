@@ -24,9 +24,11 @@ from . import arena
 from .after_import import after_import
 from .ddp import DistributedDataParallel
 from .native import binding
+from .overlap import OverlappedOptimizer
 
 __all__ = [
     "DistributedDataParallel",
+    "OverlappedOptimizer",
     "counters",
     "create_backend",
     "monitored_barrier",

@@ -663,6 +663,7 @@ PYBIND11_MODULE(shoal_torch_backend, module)
         .def("home", &shoal_torch::Fuse::home)
         .def("add", &shoal_torch::Fuse::add)
         .def("flush", &shoal_torch::Fuse::flush)
+        .def("wait", &shoal_torch::Fuse::wait)
         .def("finish", &shoal_torch::Fuse::finish)
         .def("counters", &shoal_torch::fuse_counters)
         .def("traffic", &shoal_torch::fuse_traffic);

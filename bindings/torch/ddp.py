@@ -231,6 +231,7 @@ class DistributedDataParallel(Base):
             return
         self._refuse_compression(why)
         log.info("gradients are summed by torch's reducer: %s", why)
+        self.reducer.finish_deferred()
         self.reducer._remove_autograd_hooks()
         parameters, sparse = self._build_params_for_reducer()
         names = self._build_debug_param_to_name_mapping(parameters)

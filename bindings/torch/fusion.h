@@ -96,6 +96,12 @@ class Fuse : public std::enable_shared_from_this<Fuse>
         call("backward", [&] { return shoal_fuse_flush(fuse_); });
     }
 
+    /* The result of one tensor is at home. */
+    void wait(int tensor)
+    {
+        call("backward", [&] { return shoal_fuse_wait(fuse_, tensor); });
+    }
+
     /* Ends the step: results are at home, and where they were wanted. */
     void finish()
     {

@@ -104,6 +104,7 @@ class Reducer:
     ):
         self.parameters, self.names, self.wishes = parameters, names, wishes
         self.is_static = False
+        self.take_results: Callable[[], None] | None = None  # where results are taken later
         self.hook_handles = [
             parameter.register_post_accumulate_grad_hook(
                 partial(_call_if_alive, weakref.ref(self), index)
@@ -132,6 +133,8 @@ class Reducer:
         self.futures: list[torch.futures.Future] = []
         self.join_work: dist.Work | None = None
         self.divides_by_all = True
+        self.has_results = False  # of a step, which nobody has asked for yet
+        self.is_deferred = False  # a step whose results may still be on their way
 
     @_untraced
     def _rebuild_buckets(self) -> bool:
@@ -199,6 +202,7 @@ class Reducer:
             outputs: Tensors of the forward pass, where passes may leave parameters out.
         """
         self._check_reducer_finalized()
+        self.finish_deferred()
         count = len(self.parameters)
         expected = range(count)
         if self.is_static and not self.is_learning:
@@ -287,7 +291,9 @@ class Reducer:
             fuse.add(number, gradient, True)
         else:
             fuse.add(number, gradient, False)
-            if self.homes and gradient is not self.homes[index]:
+            if self.take_results:
+                parameter.grad = None
+            elif self.homes and gradient is not self.homes[index]:
                 parameter.grad = self.homes[index]
         step.missing -= 1
         if step.missing == 0:
@@ -311,13 +317,19 @@ class Reducer:
         lacking = step.lacking()
         if self.has_flags:
             self._add_the_rest(lacking)
-        for fuse in self.fuses:
-            fuse.finish()
         for future in self.futures:
             future.wait()
-        self._settle(lacking)
+        if self.take_results:
+            self._defer_results()
+        else:
+            self._finish_fuses()
+            self._settle(lacking)
         self.left_out = set(lacking)
         self._step_is_over()
+
+    def _finish_fuses(self) -> None:
+        for fuse in self.fuses:
+            fuse.finish()
 
     def _add_the_rest(self, lacking: list[int]) -> None:
         """What this pass left out: gradients of earlier passes that were not summed, or zeros."""
@@ -384,16 +396,51 @@ class Reducer:
         """The step of a rank that has run out of data: zeros."""
         for fuse in self.fuses:
             fuse.flush()
-        for fuse in self.fuses:
-            fuse.finish()
+        self._finish_fuses()
         if not self.homes:
             self._find_homes()
         self._step_is_over()
+
+    # ---- results that are taken in the next forward pass (overlap.py)
+
+    def defer(self, take_results: Callable[[], None]) -> None:
+        """From now on backward waits for no results, and leaves parameters without gradients.
+        take_results is called at the end of the next forward pass, for what is left by then."""
+        if self.has_flags or not self.wishes.keeps_at_home:
+            raise ValueError(
+                "shoal: updates overlap with gradient_as_bucket_view=True, parameters of one type, "
+                "and neither find_unused_parameters nor static_graph"
+            )
+        self.take_results = take_results
+
+    def _defer_results(self) -> None:
+        """Homes move at the end of the first step, so that is waited for."""
+        self.has_results = True
+        self.is_deferred = bool(self.homes)
+        if not self.homes:
+            self._finish_fuses()
+            self._find_homes()
+
+    def result(self, index: int) -> torch.Tensor:
+        """Of the last step; waits for it."""
+        fuse, number = self.places[index]
+        fuse.wait(number)
+        return self.homes[index]
+
+    def finish_deferred(self) -> None:
+        """Before anything of another step."""
+        if self.take_results:
+            self.take_results()
+        if self.is_deferred:
+            self.is_deferred = False
+            self._finish_fuses()
 
     # ---- the rest of what torch's class calls
 
     def _set_forward_pass_work_handle(self, work: dist.Work, divides_by_all: bool) -> None:
         """work: the count of the ranks that have not joined."""
+        if self.take_results:
+            raise ValueError("shoal: join() is not for a model whose updates overlap")
         self.join_work, self.divides_by_all = work, divides_by_all
 
     def _install_post_backward_futures(self, futures: list[torch.futures.Future]) -> None:
