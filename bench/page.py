@@ -529,7 +529,7 @@ def headline_section(headline):
         "One training loop, with the gradients of known models in the order in which they become "
         "ready, on virtual hosts of one rank each. Computing is waiting, as for an accelerator; "
         "a third of it is the forward pass. All ways run in the same processes by turns, in blocks "
-        "of steps, and end with exactly the right parameters. Dashes in the plot: what was "
+        "of steps, and every gradient is checked at the end. Dashes in the plot: what was "
         "published for SageMaker's library over PyTorch's DistributedDataParallel on so many nodes."
     )
     plan, picture = headline.plan, headline.picture()

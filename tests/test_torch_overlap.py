@@ -37,16 +37,17 @@ def mlp():
 
 class Attention(torch.nn.Module):
     """torch's attention takes the weight of a module that it does not enter; the last layer's is
-    that of the first one."""
+    that of the first one; a list of parameters is never entered."""
 
     def __init__(self):
         super().__init__()
+        self.scales = torch.nn.ParameterList(torch.ones(WIDTH) for _ in range(2))
         self.first, self.last = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
         self.attention = torch.nn.MultiheadAttention(WIDTH, 4)
         self.last.weight = self.first.weight
 
     def forward(self, inputs):
-        inputs = self.first(inputs)
+        inputs = self.first(inputs * self.scales[0]) * self.scales[1]
         return self.last(self.attention(inputs, inputs, inputs)[0])
 
 

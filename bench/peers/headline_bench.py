@@ -7,12 +7,13 @@
 The model is a chain of layers, made of a table of models/: parameters of its shapes, whose
 gradients come in its order. Computing is waiting, as for an accelerator: a layer's forward and
 backward pass each sleep until the accelerator would be done, and backward hands out gradients that
-were made before. All ways go through the same loop: zero_grad, forward, backward, SGD.
+were made before. All ways go through the same loop; updating the parameters is part of the
+accelerator's computing.
 
 Ways take turns, in blocks of steps back to back: the time of a step is that from the end of one to
-the end of the next, the first of a block is not counted, and the slowest rank counts. At the end
-the parameters have exactly the values that so many steps give. Rank 0 prints a JSON line for each
-way and round.
+the end of the next, the first of a block is not counted, and the slowest rank counts. At the end of
+all, one more step checks that every gradient is exactly the mean. Rank 0 prints a JSON line for
+each way and round.
 """
 
 import argparse
@@ -32,15 +33,15 @@ MODELS = Path(__file__).resolve().parent.parent.parent / "models"
 TIMEOUT_S = 120
 MS = 1e3
 FORWARD_SHARE = 1 / 3  # of computing: a backward pass is two such products
-BLOCKED_S = 1e-3  # a forward pass that was held up so long had to wait; less is our own overhead
+BLOCKED_S = 1e-3  # a host that comes so late had to wait; less is its own overhead
 HALF, EQUAL = "half", "equal"
 CALIBRATIONS = 3
 VALUES = 8  # of gradients: small integers, so that all sums are exact
-LEARNING_RATE = 1 / 64
 WAYS = ("gloo", "shoal", "shoal-ddp", "shoal-overlap")
-REFERENCE = "gloo"
-TORCH_BUCKET_MB = 25
-LEAST_BUCKET_MB = 4
+OVER_FUSION_BUFFERS = ("shoal-ddp", "shoal-overlap")
+# Of a whole model, and the least of a scaled one.
+TORCH_BUCKET_MB, LEAST_BUCKET_MB = 25, 4
+OWN_BUCKET_MB, LEAST_OWN_BUCKET_MB = 4, 1
 
 
 # ---- the model ---------------------------------------------------------------------------------
@@ -79,17 +80,23 @@ class Accelerator:
 
     def __init__(self):
         self.compute_s = 0.0  # of a step
-        self.busy_until = 0.0
+        self.busy_until = self.left = 0.0
 
     def wait_for_host(self):
         """The work that follows could not be given to it before."""
         self.busy_until = max(self.busy_until, time.monotonic())
 
+    def wait_if_host_waited(self):
+        """The same, if the host comes so late that it had to wait for something."""
+        if time.monotonic() - self.left > BLOCKED_S:
+            self.wait_for_host()
+
     def work(self, share):
         self.busy_until += share * self.compute_s
-        left = self.busy_until - time.monotonic()
-        if left > 0:
-            time.sleep(left)
+        time_left = self.busy_until - time.monotonic()
+        if time_left > 0:
+            time.sleep(time_left)
+        self.left = time.monotonic()
 
 
 class Pass(torch.autograd.Function):
@@ -112,48 +119,62 @@ class Layer(torch.nn.Module):
     def __init__(self, shape, pattern, accelerator):
         super().__init__()
         self.work, self.accelerator = shape.work, accelerator
-        self.held = torch.nn.ParameterList(torch.zeros(count) for count in shape.counts)
+        for index, count in enumerate(shape.counts):
+            self.register_parameter(f"held{index}", torch.nn.Parameter(torch.zeros(count)))
         self.made = [pattern[:count] for count in shape.counts]
-        self.register_forward_pre_hook(self.note_arrival)
-
-    def note_arrival(self, *_):
-        """The first of the hooks before its forward pass, which may wait for parameters."""
-        self.arrived = time.monotonic()
 
     def forward(self, signal):
-        if time.monotonic() - self.arrived > BLOCKED_S:
-            self.accelerator.wait_for_host()
-        return Pass.apply(signal, self, *self.held)
+        self.accelerator.wait_if_host_waited()
+        return Pass.apply(signal, self, *self.parameters())
 
 
 # ---- ways of summing ---------------------------------------------------------------------------
+
+
+class Elsewhere(torch.optim.Optimizer):
+    """The accelerator updates its parameters; that is part of its computing. When told to, step()
+    checks the gradients: those of a rank are its number more than a pattern."""
+
+    def __init__(self, parameters, pattern):
+        super().__init__(parameters, {})
+        self.wanted = pattern - dist.get_rank() + (dist.get_world_size() - 1) / 2
+        self.checks, self.checked = False, 0
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups if self.checks else []:
+            for parameter in group["params"]:
+                if not torch.equal(parameter.grad, self.wanted[: parameter.numel()]):
+                    raise SystemExit(f"wrong result: a gradient of {parameter.numel()} elements")
+                self.checked += 1
 
 
 class Way:
     """A model, and the loop that trains it."""
 
     def __init__(self, name, layers, pattern, accelerator, arguments):
-        self.name, self.accelerator, self.steps = name, accelerator, 0
+        self.name, self.accelerator = name, accelerator
         network = torch.nn.Sequential(*(Layer(each, pattern, accelerator) for each in layers))
         group = dist.group.WORLD if name == "gloo" else arguments.shoal_group
         settings = {"process_group": group, "gradient_as_bucket_view": True}
         own = importlib.import_module("shoal.torch")
-        if name in ("shoal-ddp", "shoal-overlap"):
+        if name in OVER_FUSION_BUFFERS:
             kind = own.DistributedDataParallel
         else:
             kind = DistributedDataParallel
-            settings |= {"bucket_cap_mb": bucket_mb(arguments.scale)}
+        settings["bucket_cap_mb"] = bucket_mb(name, arguments.scale)
         self.model = kind(network, **settings)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE)
+        self.update = self.optimizer = Elsewhere(self.model.parameters(), pattern)
         if name == "shoal-overlap":
-            self.optimizer = own.OverlappedOptimizer(self.optimizer, self.model)
+            self.optimizer = own.OverlappedOptimizer(self.update, self.model)
         self.signal = torch.zeros(())
 
     def step(self):
-        self.steps += 1
         self.accelerator.wait_for_host()
         self.optimizer.zero_grad()
-        self.model(self.signal).backward()
+        loss = self.model(self.signal)
+        self.accelerator.wait_if_host_waited()
+        loss.backward()
         self.optimizer.step()
 
     def end(self):
@@ -161,20 +182,21 @@ class Way:
         if self.name == "shoal-overlap":
             self.optimizer.synchronize()
 
-    def check(self, pattern):
-        """All gradients of a rank are its number more than the pattern."""
-        mean = pattern - dist.get_rank() + (dist.get_world_size() - 1) / 2
-        wanted = -LEARNING_RATE * self.steps * mean
-        for index, parameter in enumerate(self.model.parameters()):
-            if not torch.equal(parameter.detach(), wanted[: parameter.numel()]):
-                raise SystemExit(
-                    f"wrong result: {self.name}, parameter {index} of the forward pass"
-                )
+    def check(self):
+        self.update.checks = True
+        self.step()
+        self.end()
+        if self.update.checked != len(list(self.model.parameters())):
+            raise SystemExit(f"wrong result: {self.name} has not updated all parameters")
 
 
-def bucket_mb(scale):
-    """torch's own for a whole model; a scaled one is to have as many, if they don't get small."""
-    return None if scale == 1 else max(TORCH_BUCKET_MB * scale, LEAST_BUCKET_MB)
+def bucket_mb(name, scale):
+    """The default for a whole model; a scaled one is to have as many, if they don't get small."""
+    if scale == 1:
+        return None
+    if name in OVER_FUSION_BUFFERS:
+        return max(OWN_BUCKET_MB * scale, LEAST_OWN_BUCKET_MB)
+    return max(TORCH_BUCKET_MB * scale, LEAST_BUCKET_MB)
 
 
 def slowest(seconds):
@@ -239,7 +261,7 @@ def measure(arguments):
                    "alone_ms": alone_s[way.name] * MS, "compute_ms": compute_s * MS}  # fmt: skip
             report(arguments, layers, row)
     for way in ways:
-        way.check(pattern)
+        way.check()
 
 
 def parse_arguments():

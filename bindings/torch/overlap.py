@@ -70,7 +70,7 @@ class OverlappedOptimizer:
     def _place_hooks(self) -> None:
         self.model.register_forward_pre_hook(lambda *_: self._begin_pass())
         for module in self.model.modules():
-            own = [each for each in module.parameters(recurse=False) if each in self.index_of]
+            own = [each for each in _own_parameters(module) if each in self.index_of]
             if own:
                 module.register_forward_pre_hook(lambda *_, own=own: self._enter(own))
                 module.register_state_dict_pre_hook(lambda *_: self.synchronize())
@@ -153,6 +153,14 @@ class OverlappedOptimizer:
             yield
         finally:
             self.optimizer.param_groups = groups
+
+
+def _own_parameters(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """With those of its lists: these are modules that nothing enters."""
+    yield from module.parameters(recurse=False)
+    for child in module.children():
+        if isinstance(child, torch.nn.ParameterList | torch.nn.ParameterDict):
+            yield from child.parameters(recurse=False)
 
 
 def _batches(parameters: Iterable[torch.Tensor]) -> dict[torch.Tensor, list[torch.Tensor]]:
