@@ -83,15 +83,23 @@ def wait_all(processes, deadline):
 
 
 def run(starts, timeout_s):
-    """Rows printed, and '' or what went wrong. Rows before a failure are kept."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+    """Rows printed, and '' or what went wrong. Rows before a failure are kept.
+
+    Each run has a folder of its own for temporary files: Open MPI's sessions are named by host and
+    process id, which are the same on the virtual hosts of two comparisons at once.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as folder,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as errors,
+    ):
         processes = []
         try:
             for start in starts:
                 processes.append(
                     subprocess.Popen(
                         start.argv,
-                        env=os.environ | start.environment,
+                        env=os.environ | {"TMPDIR": folder} | start.environment,
                         stdin=subprocess.DEVNULL,
                         stdout=out,
                         stderr=errors,

@@ -269,18 +269,17 @@ def test_the_op_of_deepspeed_sums_in_place_and_leaves_nothing(tmp_path):
 def test_every_library_runs_on_all_virtual_hosts(tmp_path):
     build_peers()
     result = compare(
-        tmp_path, "--virtual-hosts", "3", "--ranks", "4",
+        tmp_path, "--virtual-hosts", "3", "--ranks", "4", "--rounds", "1",
         "--libs", "shoal,gloo,openmpi,mpich,intelmpi",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     content = json.loads((tmp_path / "result.json").read_text())
-    # Open MPI's daemons at times end at their start on hosts that share a /tmp: that is recorded.
-    lost = {each["lib"] for each in content["problems"]}
-    assert lost <= {"openmpi"}, content["problems"]
-    libraries = {"shoal", "gloo", "mpich", "intelmpi"}
+    assert content["problems"] == []
+    libraries = {"shoal", "gloo", "openmpi", "mpich", "intelmpi"}
     libraries -= {each["lib"] for each in content["plan"]["missing"]}
-    found = {(row["lib"], row["hosts"]) for row in content["rows"]}
-    assert found - {("openmpi", 3)} == {(each, 3) for each in libraries}
+    assert {(row["lib"], row["hosts"]) for row in content["rows"]} == {
+        (lib, 3) for lib in libraries
+    }
 
 
 def test_a_library_that_does_not_finish_is_recorded(tmp_path):
