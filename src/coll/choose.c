@@ -43,7 +43,8 @@ enum condition {
     STACKED,     /* several hosts, several ranks on some */
     SAME_WIDTH,  /* partial sums are no wider than elements: not of 16-bit floats */
     LONG_BLOCKS, /* the same, and a rank's share of the bytes is BLOCK_BYTES or more */
-    EVEN_HALVES  /* the same as SAME_WIDTH, and the ranks are a power of two */
+    EVEN_HALVES, /* the same as SAME_WIDTH, and the ranks are a power of two */
+    SERVED       /* there are servers */
 };
 
 /* Sizes: `bytes` of what one rank ends or begins with: the whole buffer of allreduce, reduce and
@@ -60,6 +61,7 @@ struct row {
 
 static const struct row table[] = {
     /* kind, condition, most ranks, most bytes, algorithm */
+    {COLL_ALLREDUCE, SERVED, MANY, ANY, "direct"},
     {COLL_ALLREDUCE, ALWAYS, 8, 8 * KIB, "exchange"},
     {COLL_ALLREDUCE, ALWAYS, MANY, 8 * KIB, "recursive_doubling"},
     {COLL_ALLREDUCE, STACKED, MANY, ANY, "two_level"},
@@ -148,6 +150,7 @@ static bool holds(enum condition condition, const struct coll_shape *shape)
     case SAME_WIDTH: return !shape->wide_sums;
     case LONG_BLOCKS:
         return !shape->wide_sums && shape_bytes(shape) / (uint64_t)shape->size >= BLOCK_BYTES;
+    case SERVED: return shape->server_count > 0;
     case EVEN_HALVES: return !shape->wide_sums && (shape->size & (shape->size - 1)) == 0;
     default: return true;
     }
@@ -164,6 +167,8 @@ static bool is_allowed(const struct coll_algorithm *algorithm, const struct coll
                        const struct coll_choice *choice)
 {
     if (algorithm->fits && !algorithm->fits(shape))
+        return false;
+    if (shape->server_count > 0 && !algorithm->takes_servers)
         return false;
     bool one_tree = algorithm->same_tree && algorithm->one_reduce;
     return !(choice->reproducible && is_floating(choice->dtype)) || one_tree;
@@ -336,8 +341,10 @@ static void print_row(const struct row *row, char *text, size_t text_bytes)
         snprintf(bytes, sizeof(bytes), ", up to %llu KiB",
                  (unsigned long long)(row->bytes_max / KIB));
     snprintf(text, text_bytes, "%s%s%s%s", comm_kind_name(row->kind),
-             row->condition == STACKED ? ", several ranks on a host" : "", ranks,
-             *bytes || row->kind == COLL_BARRIER ? bytes : ", any size");
+             row->condition == STACKED  ? ", several ranks on a host"
+             : row->condition == SERVED ? ", with servers"
+                                        : "",
+             ranks, *bytes || row->kind == COLL_BARRIER ? bytes : ", any size");
 }
 
 enum shoal_status coll_explain(const struct coll_shape *shape, const struct coll_choice *choice,

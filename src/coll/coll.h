@@ -22,6 +22,7 @@ struct coll_algorithm {
     bool same_tree;      /* sums every element in one and the same tree wherever it lies */
     bool one_reduce;     /* all inputs of an element meet in one reduce, in the order of ranks */
     bool follows_shares; /* sums by the shape's shares, with the same bits whatever they are */
+    bool takes_servers;  /* can do shapes with servers */
     /* Whether it can do the shape (sizes that are powers of two, several hosts, …). NULL: always.
      */
     bool (*fits)(const struct coll_shape *shape);

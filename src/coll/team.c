@@ -63,6 +63,17 @@ static int member_before(const struct team *team, int distance)
     return (team->me + team->size - distance) % team->size;
 }
 
+/* How many have data; the others are servers. */
+static int data_count(const struct team *team)
+{
+    return team->size - team->server_count;
+}
+
+static bool has_data(const struct team *team, int member)
+{
+    return member < data_count(team);
+}
+
 /* A reduce over a team on its way through the segments. */
 struct reducing {
     struct schedule_builder *builder;
@@ -72,7 +83,7 @@ struct reducing {
     uint64_t segment_count, segments;
     uint64_t slot_count, row_count, window; /* elements of a slot, of a slot per peer; rows */
     struct schedule_span slots;
-    struct schedule_span *sources; /* [team's size] */
+    struct schedule_span *sources; /* [members with data] */
     bool final;
 };
 
@@ -92,12 +103,13 @@ static struct schedule_span take_slots(const struct reducing *reducing, struct t
 static enum shoal_status reducing_init(struct reducing *reducing, struct team *team)
 {
     uint64_t count = reducing->parts[team->me].count, segment_count = reducing->segment_count;
-    TRY(BASE_NEW_ARRAY(&reducing->sources, team->size, "a reduce's sources"));
+    int peer_count = data_count(team) - has_data(team, team->me);
+    TRY(BASE_NEW_ARRAY(&reducing->sources, data_count(team), "a reduce's sources"));
     reducing->team = team;
     reducing->to.count = count;
     reducing->segments = segments_max(reducing->parts, team->size, segment_count);
     reducing->slot_count = count < segment_count ? count : segment_count;
-    reducing->row_count = reducing->slot_count * (uint64_t)(team->size - 1);
+    reducing->row_count = reducing->slot_count * (uint64_t)peer_count;
     uint64_t window = coll_segments_in(count, segment_count);
     reducing->window = window < WINDOW_SLOTS && !team->again ? window : WINDOW_SLOTS;
     reducing->slots = take_slots(reducing, team, reducing->row_count * reducing->window);
@@ -108,7 +120,7 @@ static enum shoal_status reducing_init(struct reducing *reducing, struct team *t
 static struct schedule_span *source_of(const struct reducing *reducing, int member)
 {
     const struct team *team = reducing->team;
-    return &reducing->sources[(member + team->size - team->first) % team->size];
+    return &reducing->sources[(member + data_count(team) - team->first) % data_count(team)];
 }
 
 /* One segment of the caller's own part: receives all peers' in slots, reduces them with its own. */
@@ -122,22 +134,25 @@ static void reduce_own_segment(const struct reducing *reducing, uint64_t segment
     uint64_t row = team->segments_reduced++ % reducing->window * reducing->row_count;
     for (int distance = 1; distance < team->size; distance++) {
         int member = member_before(team, distance);
+        if (!has_data(team, member))
+            continue;
         int slot = member < team->me ? member : member - 1;
         struct schedule_span *source = source_of(reducing, member);
         *source = coll_span_within(reducing->slots, row + reducing->slot_count * (uint64_t)slot,
                                    own.count);
         schedule_recv(reducing->builder, team->ranks[member], *source);
     }
-    *source_of(reducing, team->me) = own;
+    if (has_data(team, team->me))
+        *source_of(reducing, team->me) = own;
     schedule_reduce(reducing->builder,
                     coll_segment_of(reducing->to, segment, reducing->segment_count),
-                    reducing->sources, team->size, reducing->final);
+                    reducing->sources, data_count(team), reducing->final);
 }
 
 static void reduce_segment(const struct reducing *reducing, uint64_t segment)
 {
     const struct team *team = reducing->team;
-    for (int distance = 1; distance < team->size; distance++) {
+    for (int distance = 1; distance < team->size && has_data(team, team->me); distance++) {
         int member = member_after(team, distance);
         struct schedule_span theirs = coll_part_at(reducing->from, reducing->parts[member]);
         schedule_send(reducing->builder, team->ranks[member],
@@ -169,17 +184,21 @@ void coll_team_share(struct schedule_builder *builder, const struct team *team,
 {
     own.count = parts[team->me].count;
     uint64_t segments = segments_max(parts, team->size, segment_count);
+    bool gets = has_data(team, team->me);
     for (uint64_t segment = 0; segment < segments; segment++) {
         for (int distance = 1; distance < team->size; distance++) {
-            schedule_send(builder, team->ranks[member_after(team, distance)],
-                          coll_segment_of(own, segment, segment_count));
-            int member = member_before(team, distance);
-            schedule_recv(
-                builder, team->ranks[member],
-                coll_segment_of(coll_part_at(into, parts[member]), segment, segment_count));
+            int to = member_after(team, distance), member = member_before(team, distance);
+            if (has_data(team, to))
+                schedule_send(builder, team->ranks[to],
+                              coll_segment_of(own, segment, segment_count));
+            if (gets)
+                schedule_recv(
+                    builder, team->ranks[member],
+                    coll_segment_of(coll_part_at(into, parts[member]), segment, segment_count));
         }
     }
-    schedule_copy(builder, coll_part_at(into, parts[team->me]), own);
+    if (gets)
+        schedule_copy(builder, coll_part_at(into, parts[team->me]), own);
 }
 
 void coll_team_collect(struct schedule_builder *builder, const struct team *team,

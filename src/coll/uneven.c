@@ -6,7 +6,8 @@
  * It is the direct exchange: each rank sends its part of a share to the share's owner, which sums
  * and sends the result to all. The buffer is cut in pieces and each piece by the shares, so that
  * every link carries its due in every moment, also that of a rank with a small share. A rank
- * without a share sends its input and gets the results.
+ * without a share sends its input and gets the results; a server has nothing but a share, and keeps
+ * the sums of a few pieces in scratch while they leave.
  *
  * Shares are measured, so they may change from one operation to the next, and no sum's order may
  * depend on them. So the algorithm that the table chose gives the order: that of the ranks, or that
@@ -16,6 +17,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "coll/segments.h"
 #include "coll/team.h"
 
 /* floor(count * share / whole) without overflow. */
@@ -36,6 +38,11 @@ static void cut(uint64_t count, const uint32_t *shares, struct part *parts, int 
     }
 }
 
+static bool is_server(const struct coll_shape *shape)
+{
+    return shape->rank >= schedule_rank_count(shape);
+}
+
 #define PART_BYTES_MIN (UINT64_C(16) << 10)
 
 /* Elements of a piece whose largest part is half a segment: the last piece's way through the
@@ -54,29 +61,39 @@ static uint64_t piece_count(const struct coll_shape *shape)
            segment % largest * SCHEDULE_SHARES_WHOLE / largest;
 }
 
-/* All get the sum of the elements from `begin` on. */
+/* All get the sum of the piece; `sums`: where a server keeps its part of it. */
 static enum shoal_status emit_piece(const struct coll_shape *shape,
                                     struct schedule_builder *builder, struct team *team,
-                                    struct part *parts, struct part piece)
+                                    struct part *parts, struct part piece,
+                                    struct schedule_span sums)
 {
     struct schedule_span from = span_of(BUFFER_INPUT, piece.offset, piece.count);
     struct schedule_span into = span_of(BUFFER_OUTPUT, piece.offset, piece.count);
     cut(piece.count, shape->shares, parts, shape->size);
-    struct schedule_span own = coll_part_at(into, parts[shape->rank]);
+    struct schedule_span own = is_server(shape) ? sums : coll_part_at(into, parts[shape->rank]);
     TRY(coll_team_reduce(builder, team, parts, from, own, piece.count, true));
     coll_team_share(builder, team, parts, own, into, piece.count);
     return SHOAL_OK;
 }
 
+/* So many pieces' sums can be on their way from a server while it receives the next piece. */
+#define SUMS_KEPT 4
+
 static enum shoal_status emit_range(const struct coll_shape *shape,
                                     struct schedule_builder *builder, struct team *team,
                                     struct part *parts, struct part range)
 {
-    uint64_t each = piece_count(shape);
+    uint64_t each = piece_count(shape), sum_count = 0;
+    struct schedule_span sums = {0};
+    if (is_server(shape)) {
+        sum_count = part_of(each, shape->shares[shape->rank]) + 1; /* cuts are rounded */
+        sums = schedule_scratch(builder, SUMS_KEPT * sum_count);
+    }
     for (uint64_t done = 0; done < range.count; done += each) {
         uint64_t left = range.count - done;
         struct part piece = {range.offset + done, left < each ? left : each};
-        TRY(emit_piece(shape, builder, team, parts, piece));
+        TRY(emit_piece(shape, builder, team, parts, piece,
+                       coll_span_within(sums, done / each % SUMS_KEPT * sum_count, sum_count)));
     }
     return SHOAL_OK;
 }
@@ -104,7 +121,11 @@ enum shoal_status coll_uneven_allreduce(const struct coll_shape *shape,
     TRY(BASE_NEW_ARRAY(&parts, 2 * shape->size, "the parts of an allreduce"));
     enum shoal_status status = BASE_NEW_ARRAY(&ranks, shape->size, "a team's ranks");
     if (status == SHOAL_OK) {
-        struct team team = {.ranks = ranks, .size = shape->size, .me = shape->rank, .again = true};
+        struct team team = {.ranks = ranks,
+                            .size = shape->size,
+                            .me = shape->rank,
+                            .server_count = shape->server_count,
+                            .again = true};
         for (int rank = 0; rank < shape->size; rank++)
             ranks[rank] = rank;
         status = emit_ranges(shape, builder, &team, parts, order);

@@ -27,7 +27,7 @@ static enum shoal_status allocate(struct verifier *verifier, struct schedule *co
     }
     for (int rank = 0; rank < size; rank++)
         TRY(coll_memory_init(&verifier->shapes[rank], schedules[rank], &verifier->memories[rank]));
-    return coll_trees_create(size, &verifier->trees);
+    return coll_trees_create(schedule_rank_count(&verifier->shapes[0]), &verifier->trees);
 }
 
 static void release(struct verifier *verifier)

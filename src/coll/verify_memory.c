@@ -20,6 +20,8 @@ static uint64_t blocks_extent(const struct coll_shape *shape)
 static uint64_t input_extent(const struct coll_shape *shape)
 {
     bool at_root = shape->rank == shape->root;
+    if (shape->rank >= schedule_rank_count(shape))
+        return 0;
     switch (shape->kind) {
     case COLL_ALLREDUCE:
     case COLL_REDUCE: return shape->count;
@@ -37,6 +39,8 @@ static uint64_t output_extent(const struct coll_shape *shape)
 {
     bool at_root = shape->rank == shape->root;
     struct coll_shape receiving = *shape;
+    if (shape->rank >= schedule_rank_count(shape))
+        return 0;
     switch (shape->kind) {
     case COLL_ALLREDUCE:
     case COLL_BROADCAST: return shape->count;

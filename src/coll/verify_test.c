@@ -190,6 +190,64 @@ static void test_shares(void **state)
     }
 }
 
+/* With servers the sums are right too, and in the order that they have without. */
+static void expect_same_order_served(int number, struct coll_case one)
+{
+    bool fits;
+    struct coll_report alone = {0}, served = {0};
+    prove_one(number, &one);
+    assert_int_equal(case_verify(&one, &fits, &served), SHOAL_OK);
+    one.size -= one.server_count;
+    one.server_count = 0;
+    assert_int_equal(case_verify(&one, &fits, &alone), SHOAL_OK);
+    if (served.order != alone.order)
+        fail_msg("%s: the order of a sum depends on servers", case_text(&one));
+}
+
+static void test_servers(void **state)
+{
+    (void)state;
+    for (int i = 0; coll_algorithms()[i]; i++)
+        for (int variant = 0; variant < 8 * 5 * 6 && coll_algorithms()[i]->takes_servers;
+             variant++) {
+            int ranks = 2 + variant % 8, servers = 1 + variant / 8 % 5;
+            uint64_t counts[] = {0, 1, 7, 2 * (uint64_t)ranks + 1, 400, 401};
+            struct coll_case one = {.algorithm = coll_algorithms()[i],
+                                    .size = ranks + servers,
+                                    .server_count = servers,
+                                    .count = counts[variant / 40],
+                                    .segment_count = variant % 3 ? 5 : 1000,
+                                    .hosts = (enum case_hosts)(variant % HOSTS_LAYOUTS),
+                                    .in_place = (enum case_in_place)(variant % PLACE_COUNT),
+                                    .is_half = variant / 7 % 2};
+            expect_same_order_served(i, one);
+        }
+}
+
+/* All ports carry what the optimum says: of n hosts with one rank and k with one server each. */
+static void test_traffic_with_servers(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 8; n++)
+        for (int k = 1; k <= n + 1; k++) {
+            struct coll_report report = {0};
+            bool fits;
+            struct coll_case one = {.algorithm = coll_find(COLL_ALLREDUCE, "direct"),
+                                    .size = n + k,
+                                    .server_count = k,
+                                    .count = 20000,
+                                    .segment_count = 2000,
+                                    .hosts = HOSTS_EACH};
+            int servers = k < n ? k : n;
+            double whole = n * n + servers * n - 2 * servers;
+            double bound = 4 * 20000 * 2.0 * n * (n - 1) / whole;
+            assert_int_equal(case_verify(&one, &fits, &report), SHOAL_OK);
+            if ((double)report.bytes_sent_max > 1.005 * bound)
+                fail_msg("%s: %llu bytes sent, %.0f is the optimum", case_text(&one),
+                         (unsigned long long)report.bytes_sent_max, bound);
+        }
+}
+
 /* The scratch of an allreduce in two levels doesn't grow with the buffer, however wide sums are. */
 static void test_scratch_is_for_pieces(void **state)
 {
@@ -289,10 +347,16 @@ static void test_rounds_and_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_groups),     cmocka_unit_test(test_groups_up_to_64),
-        cmocka_unit_test(test_v_forms),          cmocka_unit_test(test_long_buffers),
-        cmocka_unit_test(test_shares),           cmocka_unit_test(test_scratch_is_for_pieces),
-        cmocka_unit_test(test_rounds_and_bytes), cmocka_unit_test(test_no_claim_is_missing),
+        cmocka_unit_test(test_small_groups),
+        cmocka_unit_test(test_groups_up_to_64),
+        cmocka_unit_test(test_v_forms),
+        cmocka_unit_test(test_long_buffers),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_servers),
+        cmocka_unit_test(test_traffic_with_servers),
+        cmocka_unit_test(test_scratch_is_for_pieces),
+        cmocka_unit_test(test_rounds_and_bytes),
+        cmocka_unit_test(test_no_claim_is_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,7 +73,14 @@ struct coll_shape {
     const int
         *host_of; /* [size] host index of each rank, hosts numbered by first rank; never NULL */
     int host_count;
+    int server_count; /* of `size`, the last ones: servers, which have neither input nor output */
 };
+
+/* Those with input and output. */
+static inline int schedule_rank_count(const struct coll_shape *shape)
+{
+    return shape->size - shape->server_count;
+}
 
 /* Block i of the side with p blocks: its elements and its offset. */
 uint64_t schedule_block_count(const struct coll_shape *shape, int i);

@@ -112,6 +112,7 @@ bool case_shapes(const struct coll_case *one, struct coll_group *group)
             .segment_count = one->segment_count,
             .host_of = group->host_of,
             .host_count = host_count,
+            .server_count = one->server_count,
         };
         if (one->is_v)
             apply_v(group, rank);
@@ -156,10 +157,11 @@ const char *case_text(const struct coll_case *one)
                                         "scattered hosts"};
     static const char *const places[] = {"apart", "in place", "mixed places"};
     static char text[256];
-    snprintf(text, sizeof(text), "%s%s %s, %d ranks, count %llu, segment %llu, root %d, %s, %s%s%s",
+    snprintf(text, sizeof(text),
+             "%s%s %s, %d ranks, count %llu, segment %llu, root %d, %s, %s%s%s, %d servers",
              comm_kind_name(one->algorithm->kind), one->is_v ? "v" : "", one->algorithm->name,
              one->size, (unsigned long long)one->count, (unsigned long long)one->segment_count,
              one->root, hosts[one->hosts], places[one->in_place], one->is_half ? ", halves" : "",
-             one->has_shares ? ", shares" : "");
+             one->has_shares ? ", shares" : "", one->server_count);
     return text;
 }
