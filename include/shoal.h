@@ -194,6 +194,12 @@ struct shoal_group_options {
 SHOAL_API enum shoal_status shoal_group_create(const struct shoal_group_options *options,
                                                shoal_group_t *out);
 
+/* Makes this process a server of the job that the environment names (SHOAL_SERVER, SHOAL_SERVERS,
+ * SHOAL_SIZE, SHOAL_STORE, as set by `shoal run --servers`): no rank, but one that sums shards of
+ * large buffers for all ranks. Serves all groups of all of the job's ranks, one rank per host, and
+ * returns when the ranks have left and their store is gone. */
+SHOAL_API enum shoal_status shoal_serve(void);
+
 /* New groups from the ranks of `group` that give the same color, ordered by key, then rank.
  * Collective over `group`. color < 0: this rank is in none, *out is NULL. Opens no connection. */
 SHOAL_API enum shoal_status shoal_group_split(shoal_group_t group, int color, int key,

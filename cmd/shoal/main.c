@@ -14,6 +14,7 @@ int cmd_bench(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 int cmd_info(int argc, char **argv);
+int cmd_serve(int argc, char **argv);
 int cmd_tune(int argc, char **argv);
 int cmd_start_rank(int argc, char **argv);
 int cmd_tune_rank(int argc, char **argv);
@@ -26,6 +27,7 @@ static const struct {
     const char *help; /* NULL: called by shoal itself */
 } commands[] = {
     {"run", cmd_run, "start a program as many ranks, here and on other hosts"},
+    {"serve", cmd_serve, "sum large buffers for the ranks of a job"},
     {"bench", cmd_bench, "measure an operation between ranks"},
     {"plan", cmd_plan, "show the schedule of an operation: steps, bytes and predicted time"},
     {"sim", cmd_sim, "simulate an operation on up to 4096 hosts"},

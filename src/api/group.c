@@ -20,8 +20,22 @@ enum shoal_status api_check_group(shoal_group_t handle)
     return SHOAL_OK;
 }
 
+/* Where ranks share a host, its sum is made first, which is another schedule; so they do without.
+ */
+static bool can_be_served(const struct comm_group *group)
+{
+    const struct comm_world *world = group->world;
+    bool all = world->size > world->rank_count && group->size == world->rank_count &&
+               group->host_count == group->size;
+    for (int i = 0; all && i < group->size; i++)
+        all = group->members[i] == i;
+    return all;
+}
+
 enum shoal_status api_equip(struct comm_group *group)
 {
+    if (can_be_served(group))
+        TRY(comm_group_open_served(group));
     return local_possible(group) ? local_attach(group) : SHOAL_OK;
 }
 
@@ -358,7 +372,7 @@ enum shoal_status api_give(void *out, const void *all, size_t bytes, size_t smal
 enum shoal_status api_give_counters(const struct comm_group *group, struct shoal_counters *out)
 {
     struct shoal_counters counted;
-    comm_counters_read(&group->counters, &counted);
+    comm_counters_of(group, &counted);
     return api_give(out, &counted, sizeof(counted),
                     offsetof(struct shoal_counters, operations) + sizeof(uint64_t),
                     "SHOAL_COUNTERS_INIT");

@@ -16,7 +16,7 @@ static inline struct comm_group *api_group(shoal_group_t handle)
 enum shoal_status api_check_group(shoal_group_t handle);
 /* Remembers for shoal_last_error which group the thread's text belongs to; returns status. */
 enum shoal_status api_end(shoal_group_t handle, enum shoal_status status);
-/* Puts the same-host path in place where it is possible. */
+/* Puts the same-host path in place where it is possible, and servers where there are. */
 enum shoal_status api_equip(struct comm_group *group);
 
 /* A sub-group of all ranks of parent, for the library's own use: shoal_group_free does not know it.
@@ -38,6 +38,10 @@ enum shoal_status api_check_overlap(const struct comm_group *group, const struct
 /* Carries out a call that was checked, by the path that fits the group. */
 enum shoal_status api_submit(struct comm_group *group, struct comm_call *call,
                              shoal_request_t *request);
+
+/* A server's part of an allreduce in a group that ranks share with servers. */
+enum shoal_status api_submit_served(struct comm_group *group, const struct comm_call *call,
+                                    shoal_request_t *request);
 
 /* Groups of one: copies. */
 extern const struct comm_path api_alone_path;

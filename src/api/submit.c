@@ -76,7 +76,8 @@ static struct coll_shape shape_of(const struct comm_group *group, const struct c
                                .in_place = call->in_place,
                                .shares = comm_steer_shares(group, call),
                                .host_of = group->host_of,
-                               .host_count = group->host_count};
+                               .host_count = group->host_count,
+                               .server_count = group->server_count};
     uint64_t segment_bytes = (uint64_t)base_option_int(OPTION_SEGMENT_BYTES);
     shape.segment_count =
         segment_bytes > 0 ? segment_bytes / shape.elem_bytes : coll_segment_count(&shape);
@@ -135,6 +136,34 @@ static enum shoal_status make_plan(struct comm_group *group, const struct comm_c
     return comm_plan_create(&shape, call->dtype, schedule, out);
 }
 
+/* ---- servers
+ * ------------------------------------------------------------------------------------------------
+ */
+
+/* In less, a server's first word of an operation costs more than its part of the work is worth. */
+#define SERVED_BYTES_MIN (128u << 10)
+
+/* The same on all ranks. Whoever forces an algorithm gets it. */
+static bool is_served(const struct comm_group *group, const struct comm_call *call)
+{
+    const struct coll_algorithm *algorithm, *own_choice;
+    if (!group->served || call->kind != COLL_ALLREDUCE ||
+        call->count < SERVED_BYTES_MIN / kernel_dtype_bytes(call->dtype))
+        return false;
+    struct coll_shape shape = shape_of(group, call);
+    struct coll_choice choice = choice_of(group, call);
+    bool known = coll_choose(&shape, &choice, &algorithm) == SHOAL_OK;
+    choice.forced = NULL;
+    return known && coll_choose(&shape, &choice, &own_choice) == SHOAL_OK &&
+           algorithm == own_choice;
+}
+
+enum shoal_status api_submit_served(struct comm_group *group, const struct comm_call *call,
+                                    shoal_request_t *request)
+{
+    return comm_submit(group, &comm_path_plan, call, make_plan, request);
+}
+
 enum shoal_status api_submit(struct comm_group *group, struct comm_call *call,
                              shoal_request_t *request)
 {
@@ -146,6 +175,10 @@ enum shoal_status api_submit(struct comm_group *group, struct comm_call *call,
         return comm_submit(group, &local_path, call, NULL, request);
     if (call->has_factor)
         call->in_place = false; /* the scaled input is a buffer of its own */
+    if (is_served(group, call)) {
+        atomic_store(&group->served->timeout_ms, atomic_load(&group->timeout_ms));
+        return api_submit_served(group->served, call, request);
+    }
     call->steered = is_steered(group, call);
     return comm_submit(group, &comm_path_plan, call, make_plan, request);
 }

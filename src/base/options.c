@@ -256,6 +256,26 @@ static const struct base_option rows[OPTION_COUNT] = {
             .maximum = INT32_MAX,
             .help = "number of ranks; unset: as the launcher says; set it with SHOAL_RANK",
         },
+    [OPTION_SERVERS] =
+        {
+            .name = "SHOAL_SERVERS",
+            .kind = BASE_OPTION_INT,
+            .default_text = "0",
+            .minimum = 0,
+            .maximum = 4096,
+            .help = "number of servers, which sum large buffers for the ranks; set it alike on all "
+                    "ranks and servers when they are started by hand",
+        },
+    [OPTION_SERVER] =
+        {
+            .name = "SHOAL_SERVER",
+            .kind = BASE_OPTION_INT,
+            .default_text = "-1",
+            .minimum = -1,
+            .maximum = 4095,
+            .help = "this server's number, from 0; set it for `shoal serve`, with SHOAL_SERVERS, "
+                    "SHOAL_SIZE and SHOAL_STORE, when it is started by hand",
+        },
     [OPTION_CONNECT_TIMEOUT_MS] =
         {
             .name = "SHOAL_CONNECT_TIMEOUT_MS",

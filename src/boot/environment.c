@@ -313,8 +313,28 @@ enum shoal_status boot_identity_read(int64_t deadline_ns, struct boot_identity *
         return base_error_context(status, "environment of %s", (*reader)->launcher);
     }
     name_job(&identity);
+    identity.server_count = identity.size > 1 ? (int)base_option_int(OPTION_SERVERS) : 0;
     base_log(BASE_LOG_INFO, "rank %d of %d by %s, store %s", identity.rank, identity.size,
              identity.launcher, identity.store);
+    *out = identity;
+    return SHOAL_OK;
+}
+
+enum shoal_status boot_identity_read_server(struct boot_identity *out)
+{
+    struct boot_identity identity = {.local_rank = -1, .local_size = -1, .is_server = true};
+    int number = 0;
+    TRY(base_options_load());
+    TRY(boot_variable_int("SHOAL_SERVERS", 1, INT_MAX, &identity.server_count));
+    TRY(boot_variable_int("SHOAL_SERVER", 0, identity.server_count - 1, &number));
+    TRY(boot_variable_int("SHOAL_SIZE", 2, INT_MAX - identity.server_count, &identity.size));
+    if (!boot_identity_is_placed())
+        return base_error(SHOAL_ERR_OPTION,
+                          "SHOAL_STORE (host:port where ranks and servers meet) is missing");
+    identity.rank = identity.size + number;
+    TRY(boot_identity_place(&identity, NULL, 0, NULL));
+    identity.serve_here = false;
+    name_job(&identity);
     *out = identity;
     return SHOAL_OK;
 }

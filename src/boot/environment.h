@@ -20,6 +20,8 @@ struct boot_store_server;
 struct boot_identity {
     int rank, size;
     int local_rank, local_size; /* -1: unknown */
+    int server_count;           /* processes that sum for the ranks, besides `size` */
+    bool is_server;             /* this is one of them: `rank` is size + its number */
     char store[512];            /* where the store is, as boot_store_connect takes it: "host:port",
                                    or several separated by commas; "" for a group of one */
     bool serve_here;            /* this process is to serve the store at that port */
@@ -34,6 +36,9 @@ struct boot_identity {
  * another. May talk to the launcher (PMI, PMIx) to learn the store's address; then it blocks at
  * most until the deadline. `serve_here` for rank 0 where nobody serves yet. */
 enum shoal_status boot_identity_read(int64_t deadline_ns, struct boot_identity *out);
+
+/* The same of a server, which is told SHOAL_SERVER, SHOAL_SERVERS, SHOAL_SIZE and SHOAL_STORE. */
+enum shoal_status boot_identity_read_server(struct boot_identity *out);
 
 /* What `shoal run` sets for its ranks, besides RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE,
  * MASTER_ADDR, MASTER_PORT: SHOAL_RANK, SHOAL_SIZE, SHOAL_LOCAL_RANK, SHOAL_LOCAL_SIZE, SHOAL_STORE

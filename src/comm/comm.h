@@ -37,7 +37,8 @@ struct comm_interrupt {
 };
 
 struct comm_world {
-    int rank, size;
+    int rank, size;    /* servers count, behind the ranks */
+    int rank_count;    /* those that are no servers */
     char **host_names; /* [size] */
     int *host_of;      /* [size] host index, by first rank */
     int *local_index;  /* [size] local rank on its host */
@@ -62,7 +63,8 @@ struct comm_world {
     struct comm_request *queue, **queue_end;
     atomic_int queued;
     atomic_int engine_asleep, thread_idle;
-    atomic_int work_left; /* a caller gave the token back with operations under way */
+    atomic_int token_wanted; /* the progress thread is to give the token back */
+    atomic_int work_left;    /* a caller gave the token back with operations under way */
     atomic_bool stop;
     pthread_t thread;
     bool thread_runs;
@@ -77,6 +79,11 @@ struct comm_world {
 /* Joins. On success *root is the world's root group. */
 enum shoal_status comm_world_create(const struct shoal_group_options *options,
                                     struct comm_group **root);
+/* Joins as the server that the environment says. *root is a group of this process alone; groups
+ * that ranks share with servers are opened by comm_group_open when `serving` tells of them. Waits
+ * for the ranks for as long as their store is there. */
+enum shoal_status comm_world_create_server(const struct comm_serving *serving,
+                                           struct comm_group **root);
 /* After all its groups but the root are freed. */
 void comm_world_free(struct comm_world *world);
 /* Memory of this rank's region, which the ranks of the host share: not zeroed, 64-byte aligned. Any
@@ -91,6 +98,9 @@ enum shoal_status comm_shared_free(struct comm_world *world, void *memory);
 /* members: world ranks. Registers it with the engine. */
 enum shoal_status comm_group_open(struct comm_world *world, const int *members, int size,
                                   const char *name, uint64_t context, struct comm_group **out);
+/* Gives the group, which has all ranks in their order, a companion of the same ranks and the
+ * world's servers: group->served. Closed with it. */
+enum shoal_status comm_group_open_served(struct comm_group *group);
 /* Ends its requests and frees it (a root: its world too). */
 enum shoal_status comm_group_close(struct comm_group *group);
 enum shoal_status comm_group_subset(struct comm_group *parent, const int *ranks, int count,
@@ -200,6 +210,8 @@ void comm_progress_submit(struct comm_world *world, struct comm_request *request
 void comm_progress_go(struct comm_world *world, bool here);
 /* Token held: moves the engine until *done, sleeping between. False: the call was interrupted. */
 bool comm_progress_until(struct comm_group *group, const atomic_int *done);
+/* Takes the token, also from a progress thread that is at work. */
+void comm_progress_take(struct comm_world *world);
 /* Token given back: sees to it that what is left goes on. */
 void comm_progress_release(struct comm_world *world);
 /* Wakes whoever holds or waits for the engine: after a group broke. */

@@ -62,6 +62,16 @@ static void add(struct shoal_counters *sum, const struct shoal_counters *more)
         to[i] += from[i];
 }
 
+void comm_counters_of(const struct comm_group *group, struct shoal_counters *out)
+{
+    struct shoal_counters served;
+    comm_counters_read(&group->counters, out);
+    if (!group->served)
+        return;
+    comm_counters_read(&group->served->counters, &served);
+    add(out, &served);
+}
+
 static void log_sum(const struct comm_world *world, const char *name)
 {
     const struct shoal_counters *sum = &world->counted;

@@ -58,6 +58,8 @@ void comm_count_received(struct comm_group *group, int peer, uint64_t bytes);
 
 /* The numbers as they are now; struct_bytes is set too. */
 void comm_counters_read(const struct comm_counters *counters, struct shoal_counters *out);
+/* A group's, with those of what servers summed for it. */
+void comm_counters_of(const struct comm_group *group, struct shoal_counters *out);
 /* Adds the group's to those of its world; a root group then logs the sum. Token held, the group at
  * its end. */
 void comm_counters_end(struct comm_group *group);

@@ -112,6 +112,10 @@ void early_file(struct comm_engine *engine, struct comm_early *early)
         &engine->early[bucket_of(early->wire.context, early->wire.sequence)];
     early->next = *first;
     *first = early;
+    const struct comm_serving *serving = &engine->options.serving;
+    struct comm_signature signature = engine_signature(&early->wire);
+    if (serving->called)
+        serving->called(serving->user, early->wire.context, early->wire.sequence, &signature);
 }
 
 struct comm_early *early_pull(struct comm_engine *engine, uint64_t context, uint64_t sequence)

@@ -233,6 +233,12 @@ static void *on_arriving(void *user, int peer, const struct net_header *header)
 static void control(struct comm_engine *engine, int peer, const struct wire *wire)
 {
     struct comm_group *group = group_of(engine, peer, wire);
+    const struct comm_serving *serving = &engine->options.serving;
+    if (wire->type == WIRE_LEAVE) {
+        if (serving->left)
+            serving->left(serving->user, wire->context);
+        return;
+    }
     if (group && comm_group_broken(group)) {
         failure_heard(engine, group, peer, wire);
         return;
@@ -450,7 +456,8 @@ int comm_engine_poll(struct comm_engine *engine)
 
 bool comm_engine_busy(const struct comm_engine *engine)
 {
-    return engine->task_count > 0 || engine->controls;
+    bool may_be_asked = engine->options.serving.called != NULL;
+    return engine->task_count > 0 || engine->controls || may_be_asked;
 }
 
 bool comm_engine_sleep(struct comm_engine *engine, int timeout_ms)

@@ -57,12 +57,24 @@ struct comm_task {
     struct comm_task *previous, *next; /* in group */
 };
 
+/* What a server's engine says of groups that ranks share with servers. Token held. */
+struct comm_serving {
+    void *user;
+    /* A frame came of an operation that this process has not called yet. Of the operations of a
+     * group in rising order, also when this is the first that is heard of the group. */
+    void (*called)(void *user, uint64_t context, uint64_t sequence,
+                   const struct comm_signature *signature);
+    /* A rank has closed the group, and sends nothing more of it. */
+    void (*left)(void *user, uint64_t context);
+};
+
 struct comm_engine_options {
     int rank, size; /* in the world */
     uint64_t eager_bytes;
     int64_t (*now_ns)(void *user);
     void *now_user;
     const char *const *host_names; /* [size] for messages; borrowed */
+    struct comm_serving serving;   /* zeroed but on a server */
 };
 
 enum shoal_status comm_engine_create(const struct comm_engine_options *options,
@@ -84,6 +96,13 @@ struct comm_group *comm_engine_find_group(struct comm_engine *engine, uint64_t c
 
 /* What the link to a peer (a world rank) has carried; false: not known. */
 bool comm_engine_flow(const struct comm_engine *engine, int peer, struct net_flow *out);
+
+/* Opens a link to a peer, so that each sees when the other is lost. */
+void comm_engine_greet(struct comm_engine *engine, int peer);
+/* Tells the group's servers that this rank closes it. */
+void comm_engine_leave_servers(struct comm_engine *engine, const struct comm_group *group);
+/* Whether it was lost or has left. */
+bool comm_engine_peer_is_gone(const struct comm_engine *engine, int peer);
 
 /* Adds a descriptor to those that end a sleep. */
 enum shoal_status comm_engine_watch(struct comm_engine *engine, int fd);
@@ -107,7 +126,7 @@ void comm_engine_start_task(struct comm_engine *engine, struct comm_task *task);
 
 /* Moves everything that can move. Returns the number of events; 0: nothing moved. */
 int comm_engine_poll(struct comm_engine *engine);
-/* Tasks and frames that are not done. */
+/* Tasks and frames that are not done, or that may be asked for at any time (a server). */
 bool comm_engine_busy(const struct comm_engine *engine);
 /* Sleeps until something can move, at most timeout_ms; false at once if something can already. */
 bool comm_engine_sleep(struct comm_engine *engine, int timeout_ms);

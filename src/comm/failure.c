@@ -18,10 +18,13 @@
 const char *comm_rank_text(const struct comm_group *group, int rank, char *text, size_t text_bytes)
 {
     const char *const *hosts = group->engine ? group->engine->options.host_names : NULL;
+    bool is_server = rank >= comm_group_rank_count(group) && rank < group->size;
+    const char *word = is_server ? "server" : "rank";
+    int number = is_server ? rank - comm_group_rank_count(group) : rank;
     if (rank >= 0 && hosts)
-        snprintf(text, text_bytes, "rank %d (host %s)", rank, hosts[group->members[rank]]);
+        snprintf(text, text_bytes, "%s %d (host %s)", word, number, hosts[group->members[rank]]);
     else
-        snprintf(text, text_bytes, "rank %d", rank);
+        snprintf(text, text_bytes, "%s %d", word, number);
     return text;
 }
 
@@ -82,6 +85,19 @@ void failure_sent(struct comm_engine *engine, struct comm_control *control)
     control->busy = false;
     if (!control->keep)
         free_control(engine, control);
+}
+
+void comm_engine_greet(struct comm_engine *engine, int peer)
+{
+    struct wire wire = {.type = WIRE_CREDIT};
+    post_control(engine, peer, &wire, NULL, 0);
+}
+
+void comm_engine_leave_servers(struct comm_engine *engine, const struct comm_group *group)
+{
+    struct wire wire = {.type = WIRE_LEAVE, .context = group->context};
+    for (int i = comm_group_rank_count(group); i < group->size; i++)
+        post_control(engine, group->members[i], &wire, NULL, 0);
 }
 
 /* The transport has let go of the frames to a lost peer. */
@@ -236,7 +252,7 @@ static void break_by_disagreement(struct comm_task *task, int ended)
 static void break_by_timeout(struct comm_engine *engine, struct comm_task *task)
 {
     struct comm_group *group = task->group;
-    char what[128], who[256] = "?", me[160], first[160] = "";
+    char what[128], who[256] = "rank ?", me[160], first[160] = "";
     bool *late = NULL;
     const char *did = "is late";
     if (BASE_NEW_ARRAY(&late, group->size, "a list of ranks") == SHOAL_OK) {
@@ -253,7 +269,7 @@ static void break_by_timeout(struct comm_engine *engine, struct comm_task *task)
     }
     base_free(late);
     comm_group_break(group, SHOAL_ERR_TIMEOUT,
-                     "%s #%" PRIu64 " on group '%s' took longer than %lld ms at %s: rank %s%s %s",
+                     "%s #%" PRIu64 " on group '%s' took longer than %lld ms at %s: %s%s %s",
                      comm_signature_text(&task->signature, what, sizeof(what)), task->sequence,
                      group->name, (long long)atomic_load(&group->timeout_ms),
                      comm_rank_text(group, group->rank, me, sizeof(me)), who, first, did);
@@ -281,10 +297,12 @@ static bool is_neighbour(const struct comm_group *group, int rank)
     return (ahead & (ahead - 1)) == 0 || (behind & (behind - 1)) == 0;
 }
 
-/* Tells every member that a link leads to, those on this host and some more; they pass it on. */
+/* Tells every member that a link leads to, those on this host and some more; they pass it on. All
+ * ranks have links to servers, which have none to each other. */
 static void announce(struct comm_engine *engine, struct comm_group *group)
 {
-    for (int i = 0; i < group->size; i++)
+    bool is_server = group->rank >= comm_group_rank_count(group);
+    for (int i = 0; i < (is_server ? comm_group_rank_count(group) : group->size); i++)
         if (i != group->rank &&
             (engine->peers[group->members[i]].linked ||
              group->host_of[i] == group->host_of[group->rank] || is_neighbour(group, i)))
@@ -409,6 +427,11 @@ static void break_by_leaving(struct comm_group *group, const struct comm_task *t
                      "%s left group '%s' in good order, but %s #%" PRIu64 " needs it",
                      comm_rank_text(group, rank, who, sizeof(who)), group->name,
                      comm_signature_text(&task->signature, what, sizeof(what)), task->sequence);
+}
+
+bool comm_engine_peer_is_gone(const struct comm_engine *engine, int peer)
+{
+    return engine->peers[peer].lost || engine->peers[peer].left;
 }
 
 void failure_peer_left(struct comm_engine *engine, int peer)

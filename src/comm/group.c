@@ -85,6 +85,9 @@ bool comm_group_break(struct comm_group *group, enum shoal_status status, const 
     va_end(arguments);
     group->failure.status = status;
     atomic_store_explicit(&group->failure.state, 2, memory_order_release);
+    struct comm_group *other = group->served ? group->served : group->serves;
+    if (other)
+        comm_group_break(other, status, "%s", group->failure.text);
     return true;
 }
 
@@ -117,27 +120,45 @@ static void append(char *text, size_t text_bytes, size_t *used, const char *form
 
 #define RANKS_SHOWN 12 /* ranges named before "and N more" */
 
-const char *comm_ranks_text(const struct comm_group *group, const bool *flags, char *text,
-                            size_t text_bytes)
+/* What comm_ranks_text writes, so far. */
+struct list {
+    char *text;
+    size_t text_bytes, used;
+    int ranges, left_out;
+};
+
+/* Those flagged of `count` with this word for one of them, as ranges of numbers from 0. */
+static void append_flagged(struct list *list, const char *word, const bool *flags, int count)
 {
-    size_t used = 0;
-    int ranges = 0, left_out = 0;
-    text[0] = '\0';
-    for (int i = 0; i < group->size; i++) {
+    bool is_first = true;
+    for (int i = 0; i < count; i++) {
         if (!flags[i])
             continue;
         int last = i;
-        while (last + 1 < group->size && flags[last + 1])
+        while (last + 1 < count && flags[last + 1])
             last++;
-        if (ranges++ >= RANKS_SHOWN)
-            left_out += last - i + 1;
-        else if (last == i)
-            append(text, text_bytes, &used, "%s%d", ranges > 1 ? ", " : "", i);
-        else
-            append(text, text_bytes, &used, "%s%d-%d", ranges > 1 ? ", " : "", i, last);
+        if (list->ranges++ >= RANKS_SHOWN) {
+            list->left_out += last - i + 1;
+        } else {
+            append(list->text, list->text_bytes, &list->used, "%s%s%d",
+                   list->ranges > 1 ? ", " : "", is_first ? word : "", i);
+            if (last > i)
+                append(list->text, list->text_bytes, &list->used, "-%d", last);
+        }
+        is_first = false;
         i = last;
     }
-    if (left_out > 0)
-        append(text, text_bytes, &used, " and %d more", left_out);
+}
+
+const char *comm_ranks_text(const struct comm_group *group, const bool *flags, char *text,
+                            size_t text_bytes)
+{
+    struct list list = {.text = text, .text_bytes = text_bytes};
+    int rank_count = comm_group_rank_count(group);
+    text[0] = '\0';
+    append_flagged(&list, "rank ", flags, rank_count);
+    append_flagged(&list, "server ", flags + rank_count, group->server_count);
+    if (list.left_out > 0)
+        append(text, text_bytes, &list.used, " and %d more", list.left_out);
     return text;
 }

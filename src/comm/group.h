@@ -46,14 +46,17 @@ struct comm_group {
     char name[64];
     uint64_t context; /* the same on all members, unlike any other group of the world */
     int rank, size;
-    int *members; /* [size] world rank of each group rank */
-    int *rank_of; /* [world size] group rank of each world rank, -1: not in it */
-    int *host_of; /* [size] host index within the group, numbered by first rank */
+    int server_count; /* of `size`, the last ones: servers, of a group that `serves` another */
+    int *members;     /* [size] world rank of each group rank */
+    int *rank_of;     /* [world size] group rank of each world rank, -1: not in it */
+    int *host_of;     /* [size] host index within the group, numbered by first rank */
     int host_count, local_rank, local_size;
     atomic_llong timeout_ms;
     bool reproducible, is_root;
 
     struct comm_failure failure;
+    struct comm_group *served; /* the same ranks and the world's servers, for large sums; or NULL */
+    struct comm_group *serves; /* the other way round; NULL on a server */
 
     /* Submission: `door` is held while a sequence number is taken, and by a blocking operation
      * while it runs on its caller's thread. */
@@ -99,7 +102,8 @@ enum shoal_status comm_group_make(int world_rank, int world_size, const int *wor
 /* Frees what comm_group_make took. */
 void comm_group_dispose(struct comm_group *group);
 
-/* Breaks the group: the first cause stays. True if this call was the first. Any thread. */
+/* Breaks the group, and the one that it serves or is served by: the first cause stays. True if this
+ * call was the first. Any thread. */
 bool comm_group_break(struct comm_group *group, enum shoal_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static inline bool comm_group_broken(const struct comm_group *group)
@@ -109,9 +113,15 @@ static inline bool comm_group_broken(const struct comm_group *group)
 /* SHOAL_OK, or the cause with its text as this thread's error. Waits out a writer. */
 enum shoal_status comm_group_health(struct comm_group *group);
 
-/* "rank 3 (host b)" of a group rank, in a buffer of the caller. */
+/* Those that are no servers. */
+static inline int comm_group_rank_count(const struct comm_group *group)
+{
+    return group->size - group->server_count;
+}
+
+/* "rank 3 (host b)" or "server 1 (host c)" of a group rank, in a buffer of the caller. */
 const char *comm_rank_text(const struct comm_group *group, int rank, char *text, size_t text_bytes);
-/* "0, 3-5 and 9" from flags[count]; at most a few, then "… and 12 more". */
+/* "rank 0, 3-5, server 1" from flags[size]; at most a few, then "… and 12 more". */
 const char *comm_ranks_text(const struct comm_group *group, const bool *flags, char *text,
                             size_t text_bytes);
 

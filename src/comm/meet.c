@@ -66,14 +66,18 @@ static enum shoal_status place_of(const char *address, struct place **out)
     return SHOAL_OK;
 }
 
-/* Every meeting at one store has keys of its own: all ranks come there equally often. */
+/* Every meeting at one store has keys of its own: all ranks come there equally often, and servers
+ * as often as ranks come for a world that has servers. */
 static enum shoal_status make_prefix(struct meeting *meeting)
 {
+    const char *kind = meeting->identity.server_count > 0 ? "served" : "world";
+    char address[sizeof(meeting->identity.store) + 16];
     struct place *place = NULL;
+    snprintf(address, sizeof(address), "%s %s", kind, meeting->identity.store);
     pthread_mutex_lock(&places_lock);
-    enum shoal_status status = place_of(meeting->identity.store, &place);
+    enum shoal_status status = place_of(address, &place);
     if (status == SHOAL_OK)
-        snprintf(meeting->prefix, sizeof(meeting->prefix), "world%" PRIu64 "/", place->times++);
+        snprintf(meeting->prefix, sizeof(meeting->prefix), "%s%" PRIu64 "/", kind, place->times++);
     pthread_mutex_unlock(&places_lock);
     return status;
 }
@@ -281,13 +285,54 @@ static enum shoal_status open_store(struct meeting *meeting,
                               meeting->deadline_ns, &meeting->store);
 }
 
+/* Where the job has servers, a world of all its ranks meets at the job's store, whatever place the
+ * caller names: that is where the servers are. *out: it is such a world. */
+static enum shoal_status identify_served(const struct shoal_group_options *options,
+                                         struct meeting *meeting, bool *out)
+{
+    struct boot_identity *identity = &meeting->identity;
+    *out = false;
+    if (base_option_int(OPTION_SERVERS) == 0)
+        return SHOAL_OK;
+    TRY(boot_identity_read(meeting->deadline_ns, identity));
+    *out = identity->server_count > 0 && (options->size < 0 || options->size == identity->size) &&
+           (options->rank < 0 || options->rank == identity->rank);
+    if (!*out) {
+        boot_store_stop(identity->server, 0);
+        memset(identity, 0, sizeof(*identity));
+    }
+    return SHOAL_OK;
+}
+
+enum shoal_status meet_begin_server(struct meeting *meeting)
+{
+    struct shoal_group_options none = SHOAL_GROUP_OPTIONS_INIT;
+    memset(meeting, 0, sizeof(*meeting));
+    meeting->timeout_ms = base_option_int(OPTION_TIMEOUT_MS);
+    meeting->deadline_ns = base_deadline_ns(meeting->timeout_ms);
+    enum shoal_status status = boot_identity_read_server(&meeting->identity);
+    if (status == SHOAL_OK)
+        status = open_store(meeting, &none);
+    if (status != SHOAL_OK)
+        meet_give_up(meeting);
+    return status;
+}
+
 enum shoal_status meet_begin(const struct shoal_group_options *options, struct meeting *meeting)
 {
     memset(meeting, 0, sizeof(*meeting));
     int64_t timeout_ms =
         options->timeout_ms ? options->timeout_ms : base_option_int(OPTION_TIMEOUT_MS);
+    meeting->timeout_ms = timeout_ms;
     meeting->deadline_ns = base_deadline_ns(timeout_ms);
-    enum shoal_status status = identify(options, meeting->deadline_ns, &meeting->identity);
+    struct shoal_group_options own = *options;
+    bool is_job = false;
+    enum shoal_status status = identify_served(options, meeting, &is_job);
+    if (is_job)
+        own.store = NULL, own.unique_id = NULL, own.user_store = NULL;
+    else if (status == SHOAL_OK)
+        status = identify(options, meeting->deadline_ns, &meeting->identity);
+    options = &own;
     take_server(meeting, options);
     if (status == SHOAL_OK && meeting->identity.size == 1)
         return net_random(meeting->identity.job, sizeof(meeting->identity.job));
@@ -311,8 +356,10 @@ enum shoal_status meet_end(struct meeting *meeting)
     if (!meeting->store)
         return SHOAL_OK;
     char key[BOOT_KEY_BYTES];
+    enum shoal_status status = SHOAL_OK;
     snprintf(key, sizeof(key), "%sstands/%d", meeting->prefix, meeting->identity.rank);
-    enum shoal_status status = boot_store_set(meeting->store, key, "1", 1);
+    if (!meeting->identity.is_server)
+        status = boot_store_set(meeting->store, key, "1", 1);
     void *block = NULL;
     const void **values = NULL;
     size_t *sizes = NULL;
@@ -355,6 +402,16 @@ void meet_settings(const struct shoal_group_options *options, struct meet_card *
     snprintf(card->algorithm, sizeof(card->algorithm), "%s", algorithm ? algorithm : "");
 }
 
+/* Where a rank's card lies, or a server's. */
+static void card_key(const struct meeting *meeting, int rank, char key[BOOT_KEY_BYTES])
+{
+    int size = meeting->identity.size;
+    if (rank < size)
+        snprintf(key, BOOT_KEY_BYTES, "%srank/%d", meeting->prefix, rank);
+    else
+        snprintf(key, BOOT_KEY_BYTES, "%sserver/%d", meeting->prefix, rank - size);
+}
+
 static enum shoal_status check_settings(const struct meet_card *mine, const struct meet_card *card)
 {
     bool same_host = strcmp(mine->host_key, card->host_key) == 0;
@@ -394,7 +451,7 @@ static enum shoal_status check_card(const struct meeting *meeting, const struct 
 static enum shoal_status publish(struct meeting *meeting, const struct meet_card *mine)
 {
     char key[BOOT_KEY_BYTES];
-    snprintf(key, sizeof(key), "%srank/%d", meeting->prefix, mine->rank);
+    card_key(meeting, mine->rank, key);
     enum shoal_status status = boot_store_set(meeting->store, key, mine, sizeof(*mine));
     if (status != SHOAL_ERR_RANK_TAKEN)
         return status;
@@ -404,14 +461,15 @@ static enum shoal_status publish(struct meeting *meeting, const struct meet_card
     return check_card(meeting, mine, &first, bytes, mine->rank);
 }
 
-/* Copies the values, which lie anywhere, to cards. */
+/* Copies the values of `count` from rank `first` on, which lie anywhere, to cards. */
 static enum shoal_status read_cards(const struct meeting *meeting, const struct meet_card *mine,
-                                    const void *const *values, const size_t *sizes,
-                                    struct meet_card *cards)
+                                    const void *const *values, const size_t *sizes, int first,
+                                    int count, struct meet_card *cards)
 {
-    for (int i = 0; i < meeting->identity.size; i++) {
-        memcpy(&cards[i], values[i], sizes[i] < sizeof(*cards) ? sizes[i] : sizeof(*cards));
-        TRY(check_card(meeting, mine, &cards[i], sizes[i], i));
+    for (int i = 0; i < count; i++) {
+        struct meet_card *card = &cards[first + i];
+        memcpy(card, values[i], sizes[i] < sizeof(*card) ? sizes[i] : sizeof(*card));
+        TRY(check_card(meeting, mine, card, sizes[i], first + i));
     }
     return SHOAL_OK;
 }
@@ -442,28 +500,32 @@ static void part(struct meeting *meeting, enum shoal_status status)
     base_error(status, "%s", text);
 }
 
-static enum shoal_status gather(struct meeting *meeting, const struct meet_card *mine,
-                                struct meet_card *cards)
+/* Of `count` ranks, or of servers. */
+static enum shoal_status gather(struct meeting *meeting, const struct meet_card *mine, bool servers,
+                                int count, struct meet_card *cards)
 {
     char key[BOOT_KEY_BYTES];
     const void **values = NULL;
     size_t *sizes = NULL;
     void *block = NULL;
     int size = meeting->identity.size;
-    snprintf(key, sizeof(key), "%srank/", meeting->prefix);
-    enum shoal_status status = BASE_NEW_ARRAY(&values, size, "the cards of all ranks");
+    const char *what = servers ? "server" : "rank";
+    snprintf(key, sizeof(key), "%s%s/", meeting->prefix, what);
+    enum shoal_status status = BASE_NEW_ARRAY(&values, count, "the cards of all ranks");
     if (status == SHOAL_OK)
-        status = BASE_NEW_ARRAY(&sizes, size, "the cards of all ranks");
+        status = BASE_NEW_ARRAY(&sizes, count, "the cards of all ranks");
     if (status == SHOAL_OK)
-        status = boot_store_gather(meeting->store, key, size, meeting->deadline_ns, &block, values,
+        status = boot_store_gather(meeting->store, key, count, meeting->deadline_ns, &block, values,
                                    sizes);
     if (status == SHOAL_ERR_TIMEOUT || status == SHOAL_ERR_PEER_LOST)
-        base_error_context(status, "rank %d (host %s) waits for all %d ranks", mine->rank,
-                           mine->host_name, size);
+        base_error_context(status, "%s %d (host %s) waits for all %d %ss",
+                           meeting->identity.is_server ? "server" : "rank",
+                           mine->rank - (meeting->identity.is_server ? size : 0), mine->host_name,
+                           count, what);
     if (status == SHOAL_ERR_TIMEOUT)
         part(meeting, status);
     if (status == SHOAL_OK)
-        status = read_cards(meeting, mine, values, sizes, cards);
+        status = read_cards(meeting, mine, values, sizes, servers ? size : 0, count, cards);
     base_free(values);
     base_free(sizes);
     base_free(block);
@@ -478,13 +540,20 @@ enum shoal_status meet_exchange(struct meeting *meeting, struct meet_card *mine,
     mine->rank = meeting->identity.rank;
     mine->pid = (int32_t)getpid();
     TRY(net_random(&mine->nonce, sizeof(mine->nonce)));
-    TRY(BASE_NEW_ARRAY(&cards, meeting->identity.size, "the cards of all ranks"));
+    int size = meeting->identity.size, server_count = meeting->identity.server_count;
+    TRY(BASE_NEW_ARRAY(&cards, size + server_count, "the cards of all ranks"));
     cards[0] = *mine; /* for a group of one */
     enum shoal_status status = SHOAL_OK;
-    if (meeting->identity.size > 1)
+    if (size > 1)
         status = publish(meeting, mine);
-    if (status == SHOAL_OK && meeting->identity.size > 1)
-        status = gather(meeting, mine, cards);
+    if (meeting->identity.is_server)
+        meeting->deadline_ns = BASE_NO_DEADLINE;
+    if (status == SHOAL_OK && size > 1)
+        status = gather(meeting, mine, false, size, cards);
+    if (meeting->identity.is_server)
+        meeting->deadline_ns = base_deadline_ns(meeting->timeout_ms);
+    if (status == SHOAL_OK && server_count > 0)
+        status = gather(meeting, mine, true, server_count, cards);
     if (status != SHOAL_OK) {
         base_free(cards);
         return status;

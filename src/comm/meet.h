@@ -43,15 +43,18 @@ struct meeting {
     struct boot_store *store; /* NULL for a group of one */
     struct boot_store_server *server;
     char prefix[96]; /* of keys: unlike any other meeting at this store */
+    int64_t timeout_ms;
     int64_t deadline_ns;
 };
 
 /* Finds out who this rank is and opens the store. */
 enum shoal_status meet_begin(const struct shoal_group_options *options, struct meeting *meeting);
+/* The same for a server; its meeting has no deadline until all have come. */
+enum shoal_status meet_begin_server(struct meeting *meeting);
 /* Fills in the settings, from the options. */
 void meet_settings(const struct shoal_group_options *options, struct meet_card *card);
-/* Publishes the own card and waits for all: (*cards)[size] belongs to the caller. Checks that they
- * fit together. RANK_TAKEN, TIMEOUT (names the missing), MISMATCH. */
+/* Publishes the own card and waits for all: (*cards)[size] belongs to the caller, ranks first, then
+ * servers. Checks that they fit together. RANK_TAKEN, TIMEOUT (names the missing), MISMATCH. */
 enum shoal_status meet_exchange(struct meeting *meeting, struct meet_card *mine,
                                 struct meet_card **cards);
 /* Says that this rank stands; whoever serves the store waits for all. Then closes. */

@@ -139,7 +139,8 @@ static void sleep_with_token(struct comm_world *world)
 {
     atomic_store(&world->engine_asleep, 1);
     atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load(&world->queued) == 0 && !atomic_load(&world->stop))
+    if (atomic_load(&world->queued) == 0 && atomic_load(&world->token_wanted) == 0 &&
+        !atomic_load(&world->stop))
         comm_engine_sleep(world->engine, COMM_TICK_MS);
     atomic_store(&world->engine_asleep, 0);
     look_at_watch(world);
@@ -191,6 +192,16 @@ bool comm_progress_until(struct comm_group *group, const atomic_int *done)
     return !interrupted;
 }
 
+void comm_progress_take(struct comm_world *world)
+{
+    if (pthread_mutex_trylock(&world->token) == 0)
+        return;
+    atomic_fetch_add(&world->token_wanted, 1);
+    comm_progress_kick(world);
+    pthread_mutex_lock(&world->token);
+    atomic_fetch_sub(&world->token_wanted, 1);
+}
+
 void comm_progress_release(struct comm_world *world)
 {
     bool busy = comm_engine_busy(world->engine);
@@ -206,14 +217,15 @@ void comm_progress_release(struct comm_world *world)
 
 #define HOLDER_PAUSE_US 200 /* between two looks at a token that a caller holds */
 
-/* Works while there is work; returns with the token given back. */
+/* Works while there is work and nobody else wants the token; returns with it given back. Who takes
+ * it then sees to it that the rest goes on. */
 static void work(struct comm_world *world)
 {
     int64_t idle_since_ns = 0;
     atomic_store(&world->work_left, 0);
     look_at_watch(world);
     comm_engine_poll(world->engine);
-    while (!atomic_load(&world->stop) &&
+    while (!atomic_load(&world->stop) && atomic_load(&world->token_wanted) == 0 &&
            (comm_engine_busy(world->engine) || atomic_load(&world->queued) > 0))
         step(world, &idle_since_ns, world->thread_spin_ns);
     pthread_mutex_unlock(&world->token);

@@ -118,6 +118,12 @@ static void send_data(struct comm_engine *engine, struct comm_run *run, uint32_t
     post_step(engine, run, step, &wire, span_address(run, &send->at), span_bytes(run, &send->at));
 }
 
+/* Whether the receiver may not grant the pair's first message unasked: see wire.h. */
+static bool is_unexpected(const struct comm_run *run, int peer)
+{
+    return has_pair_counts(&run->task.call) || peer >= comm_group_rank_count(run->task.group);
+}
+
 static void start_send(struct comm_engine *engine, struct comm_run *run, uint32_t step)
 {
     const struct schedule_step *send = step_of(run, step);
@@ -132,7 +138,7 @@ static void start_send(struct comm_engine *engine, struct comm_run *run, uint32_
         return;
     }
     run->state[step] = STEP_POSTED;
-    if (eager || (has_pair_counts(&run->task.call) && send->message == 0)) {
+    if (eager || (send->message == 0 && is_unexpected(run, send->peer))) {
         struct wire wire = wire_of(run, step, WIRE_OFFER);
         post_step(engine, run, step, &wire, NULL, 0);
     }
@@ -226,7 +232,7 @@ static struct kernel_reduce reduction_of(const struct comm_run *run,
             how.wide_inputs = wide;
     }
     if (step->final && call->op == SHOAL_AVG)
-        how.divisor = (uint32_t)run->task.group->size;
+        how.divisor = (uint32_t)comm_group_rank_count(run->task.group);
     return how;
 }
 

@@ -51,8 +51,9 @@ struct comm_steering {
 
 bool comm_steer_can(const struct comm_group *group)
 {
-    return group->host_count == group->size && group->size >= COMM_SHARES_RANKS_MIN &&
-           group->size <= COMM_SHARES_RANKS_MAX && group->world && group->world->tcp &&
+    return group->server_count == 0 && group->host_count == group->size &&
+           group->size >= COMM_SHARES_RANKS_MIN && group->size <= COMM_SHARES_RANKS_MAX &&
+           group->world && group->world->tcp &&
            strcmp(base_option_text(OPTION_SHARES), "auto") == 0;
 }
 

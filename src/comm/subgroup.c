@@ -36,12 +36,36 @@ enum shoal_status comm_group_open(struct comm_world *world, const int *members, 
     TRY(comm_group_make(world->rank, world->size, world->host_of, members, size, name, context,
                         &group));
     group->world = world;
+    while (size > 1 && members[size - group->server_count - 1] >= world->rank_count)
+        group->server_count++;
     atomic_store(&group->timeout_ms, base_option_int(OPTION_TIMEOUT_MS));
-    pthread_mutex_lock(&world->token);
+    comm_progress_take(world);
     comm_engine_add_group(world->engine, group);
     comm_progress_release(world);
-    atomic_fetch_add(&world->group_count, 1);
+    if (group->server_count == 0)
+        atomic_fetch_add(&world->group_count, 1);
     *out = group;
+    return SHOAL_OK;
+}
+
+enum shoal_status comm_group_open_served(struct comm_group *group)
+{
+    struct comm_world *world = group->world;
+    struct comm_group *served = NULL;
+    int *members = NULL;
+    TRY(BASE_NEW_ARRAY(&members, world->size, "a group's members"));
+    for (int i = 0; i < world->size; i++)
+        members[i] = i;
+    enum shoal_status status =
+        comm_group_open(world, members, world->size, group->name,
+                        mix(group->context, UINT64_C(0x736572766564)) | 1, &served);
+    base_free(members);
+    TRY(status);
+    comm_progress_take(world); /* under which the engine breaks groups */
+    served->reproducible = group->reproducible;
+    served->serves = group;
+    group->served = served;
+    comm_progress_release(world);
     return SHOAL_OK;
 }
 
@@ -133,6 +157,16 @@ static void free_names(struct comm_world *world)
     }
 }
 
+static void close_served(struct comm_group *group)
+{
+    struct comm_group *served = group->served;
+    comm_progress_take(group->world);
+    served->serves = NULL;
+    group->served = NULL;
+    comm_progress_release(group->world);
+    comm_group_close(served);
+}
+
 enum shoal_status comm_group_close(struct comm_group *group)
 {
     struct comm_world *world = group->world;
@@ -141,13 +175,17 @@ enum shoal_status comm_group_close(struct comm_group *group)
         return base_error(SHOAL_ERR_STATE,
                           "group '%s' still has %d sub-groups (a fuse has two): free them first",
                           group->name, atomic_load(&world->group_count) - 1);
+    if (group->served)
+        close_served(group);
     comm_steer_finish(group);
     end_pending(group);
     if (root)
         world->linger_ms = comm_group_broken(group) ? LINGER_BROKEN_MS : LINGER_MS;
-    pthread_mutex_lock(&world->token);
+    comm_progress_take(world);
     if (comm_group_broken(group))
         comm_engine_group_broke(world->engine, group); /* members are told before this rank goes */
+    if (group->rank < comm_group_rank_count(group))
+        comm_engine_leave_servers(world->engine, group);
     comm_engine_remove_group(world->engine, group);
     comm_counters_end(group);
     comm_progress_release(world);
@@ -155,8 +193,9 @@ enum shoal_status comm_group_close(struct comm_group *group)
         group->local_free(group->local);
     comm_steer_end(group);
     free_plans(group);
+    if (group->server_count == 0)
+        atomic_fetch_sub(&world->group_count, 1);
     comm_request_end_group(group);
-    atomic_fetch_sub(&world->group_count, 1);
     if (root) {
         free_names(world);
         comm_world_free(world);

@@ -14,7 +14,8 @@
  *
  * What a pair exchanges in an alltoallv is known to these two only, so its frames carry that count
  * too, and the sender offers the pair's first message also if it is large: a receiver that expects
- * a small one, or none, would never grant it.
+ * a small one, or none, would never grant it. So do ranks towards a server, which calls nothing by
+ * itself: the offer's signature tells it what to do.
  */
 #ifndef SHOAL_COMM_WIRE_H
 #define SHOAL_COMM_WIRE_H
@@ -39,6 +40,7 @@ enum wire_type {
     WIRE_CREDIT,     /* only `consumed` matters */
     WIRE_ABORT,      /* count: status. payload: text */
     WIRE_ASK,        /* how far are you in context? The signature is that of operation `sequence` */
+    WIRE_LEAVE,      /* to a server: this rank closes the context */
     WIRE_TELL        /* sequence: the last operation started. message: the one asked for has ended.
                       * count: that one's sequence */
 };

@@ -31,6 +31,7 @@
 struct making {
     struct comm_world *world;
     const struct shoal_group_options *options;
+    const struct comm_serving *serving; /* NULL: a rank */
     struct meeting meeting;
     struct meet_card card;
     struct meet_card *cards; /* [size] */
@@ -58,6 +59,8 @@ static enum shoal_status make_engine(struct making *making)
                                               (uint64_t)base_option_int(OPTION_EAGER_BYTES),
                                           .now_ns = wall_now_ns,
                                           .host_names = (const char *const *)world->host_names};
+    if (making->serving)
+        options.serving = *making->serving;
     return comm_engine_create(&options, &world->engine);
 }
 
@@ -66,7 +69,7 @@ static void endpoint_options(const struct making *making, struct net_endpoint_op
     const struct boot_identity *identity = &making->meeting.identity;
     *out = (struct net_endpoint_options){
         .rank = identity->rank,
-        .size = identity->size,
+        .size = making->world->size,
         .interface =
             making->options->interface ? making->options->interface : base_option_text(OPTION_INTERFACE),
         .connect_timeout_ms = base_option_int(OPTION_CONNECT_TIMEOUT_MS)};
@@ -278,12 +281,12 @@ static enum shoal_status make_watch(struct comm_world *world)
 static enum shoal_status make_root(struct making *making)
 {
     struct comm_world *world = making->world;
-    int *members = NULL;
-    TRY(BASE_NEW_ARRAY(&members, world->size, "the root group's members"));
-    for (int i = 0; i < world->size; i++)
-        members[i] = i;
+    int *members = NULL, size = making->serving ? 1 : world->rank_count;
+    TRY(BASE_NEW_ARRAY(&members, size, "the root group's members"));
+    for (int i = 0; i < size; i++)
+        members[i] = making->serving ? world->rank : i;
     const char *name = making->options->name ? making->options->name : "world";
-    enum shoal_status status = comm_group_open(world, members, world->size, name, 1, &world->root);
+    enum shoal_status status = comm_group_open(world, members, size, name, 1, &world->root);
     base_free(members);
     TRY(status);
     if (making->options->timeout_ms > 0)
@@ -311,9 +314,11 @@ static void choose_waiting(struct comm_world *world)
 static enum shoal_status make_all(struct making *making)
 {
     struct comm_world *world = making->world;
-    TRY(meet_begin(making->options, &making->meeting));
+    TRY(making->serving ? meet_begin_server(&making->meeting)
+                        : meet_begin(making->options, &making->meeting));
     world->rank = making->meeting.identity.rank;
-    world->size = making->meeting.identity.size;
+    world->rank_count = making->meeting.identity.size;
+    world->size = world->rank_count + making->meeting.identity.server_count;
     base_log_set_rank(world->rank);
     TRY(make_engine(making));
     TRY(open_tcp(making));
@@ -334,13 +339,15 @@ static enum shoal_status make_all(struct making *making)
  * ---------------------------------------------------------------------------------------------------
  */
 
-enum shoal_status comm_world_create(const struct shoal_group_options *options,
-                                    struct comm_group **root)
+/* serving NULL: as a rank. */
+static enum shoal_status create(const struct shoal_group_options *options,
+                                const struct comm_serving *serving, struct comm_group **root)
 {
     struct making *making = NULL;
     comm_fork_guard();
     TRY(BASE_NEW(&making, "the making of a group"));
     making->options = options;
+    making->serving = serving;
     enum shoal_status status = BASE_NEW(&making->world, "a world");
     if (status == SHOAL_OK) {
         struct comm_world *world = making->world;
@@ -368,6 +375,20 @@ enum shoal_status comm_world_create(const struct shoal_group_options *options,
     base_free(making->cards);
     base_free(making);
     return status;
+}
+
+enum shoal_status comm_world_create(const struct shoal_group_options *options,
+                                    struct comm_group **root)
+{
+    return create(options, NULL, root);
+}
+
+enum shoal_status comm_world_create_server(const struct comm_serving *serving,
+                                           struct comm_group **root)
+{
+    struct shoal_group_options options = SHOAL_GROUP_OPTIONS_INIT;
+    options.name = "server";
+    return create(&options, serving, root);
 }
 
 static void close_fd(int fd)

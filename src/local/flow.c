@@ -446,7 +446,7 @@ static void break_by_timeout(struct local_op *op)
     if (!absent)
         mark_behind(op, late);
     comm_group_break(group, SHOAL_ERR_TIMEOUT,
-                     "%s #%" PRIu64 " on group '%s' took longer than %lld ms at %s: rank %s "
+                     "%s #%" PRIu64 " on group '%s' took longer than %lld ms at %s: %s "
                      "(host %s) %s",
                      comm_signature_text(&signature, what, sizeof(what)), op->sequence, group->name,
                      (long long)atomic_load(&group->timeout_ms),
