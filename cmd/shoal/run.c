@@ -18,6 +18,8 @@ enum {
     RUN_RANKS,
     RUN_HOSTS,
     RUN_HOSTFILE,
+    RUN_SERVERS,
+    RUN_SERVER_HOSTS,
     RUN_AGENT,
     RUN_REMOTE_SHOAL,
     RUN_INTERFACE,
@@ -43,6 +45,11 @@ static const struct argument table[RUN_COUNT] = {
     [RUN_HOSTS] = {"hosts", 'H', "LIST", "hosts with their slots: a:2,b:2,[fd00::1]:4"},
     [RUN_HOSTFILE] = {"hostfile", 0, "FILE",
                       "hosts from a file, one per line: `a slots=2` or `a:2`"},
+    [RUN_SERVERS] = {"servers", 0, "K",
+                     "processes that sum large buffers for the ranks (default: one for each slot\n"
+                     "of --server-hosts, else none)"},
+    [RUN_SERVER_HOSTS] = {"server-hosts", 0, "LIST",
+                          "hosts of the servers, with slots as in --hosts (default: the ranks')"},
     [RUN_AGENT] = {"agent", 0, "COMMAND",
                    "how to start a program on another host (default '" LAUNCH_AGENT_DEFAULT "');\n"
                    "for example 'ip netns exec {host}' or 'shoal vhosts-exec {host} --'"},
@@ -77,7 +84,7 @@ static const struct argument table[RUN_COUNT] = {
 
 struct run {
     struct launch_options options;
-    struct launch_hosts hosts;
+    struct launch_hosts hosts, server_hosts;
     struct launch_variables variables;
     bool sagemaker, help;
     const char *resource_config;
@@ -123,12 +130,18 @@ static enum shoal_status port_read(const char *name, const char *text, int *port
     return SHOAL_OK;
 }
 
-static enum shoal_status ranks_read(const char *text, int *count)
+static enum shoal_status count_read(const char *name, const char *text, int *count)
 {
     long number = 0;
-    TRY(argument_number("-n", text, 1, LAUNCH_RANKS_MAX, &number));
+    TRY(argument_number(name, text, 1, LAUNCH_RANKS_MAX, &number));
     *count = (int)number;
     return SHOAL_OK;
+}
+
+static enum shoal_status server_hosts_read(struct run *run, const char *text)
+{
+    launch_hosts_release(&run->server_hosts);
+    return launch_hosts_parse(text, &run->server_hosts);
 }
 
 /* A row of the table of options: checked here, then a variable of the ranks. */
@@ -143,9 +156,11 @@ static enum shoal_status argument_use(struct run *run, int id, const char *value
 {
     struct launch_options *options = &run->options;
     switch (id) {
-    case RUN_RANKS: return ranks_read(value, &options->rank_count);
+    case RUN_RANKS: return count_read("-n", value, &options->rank_count);
     case RUN_HOSTS: TRY(hosts_set(run)); return launch_hosts_parse(value, &run->hosts);
     case RUN_HOSTFILE: TRY(hosts_set(run)); return launch_hosts_read(value, &run->hosts);
+    case RUN_SERVERS: return count_read("--servers", value, &options->server_count);
+    case RUN_SERVER_HOSTS: return server_hosts_read(run, value);
     case RUN_AGENT: options->agent = value; break;
     case RUN_REMOTE_SHOAL: options->remote_shoal = value; break;
     case RUN_INTERFACE: options->interface = value; return option_set(run, OPTION_INTERFACE, value);
@@ -192,7 +207,7 @@ static enum shoal_status arguments_read(struct run *run, int argc, char **argv)
     return SHOAL_OK;
 }
 
-static enum shoal_status run_check(const struct run *run)
+static enum shoal_status run_check(struct run *run)
 {
     if (*run->options.argv == NULL)
         return base_error(SHOAL_ERR_ARGUMENT, "which program? shoal run -n N -- PROGRAM");
@@ -202,6 +217,10 @@ static enum shoal_status run_check(const struct run *run)
         return base_error(SHOAL_ERR_ARGUMENT,
                           "--sagemaker takes its hosts from resourceconfig.json; leave --hosts, "
                           "--hostfile and --agent out");
+    if (run->options.server_count == 0)
+        run->options.server_count = launch_hosts_slots(&run->server_hosts);
+    if (run->sagemaker && run->options.server_count > 0)
+        return base_error(SHOAL_ERR_ARGUMENT, "--servers does not go with --sagemaker");
     if (run->resource_config != NULL && !run->sagemaker)
         return base_error(SHOAL_ERR_ARGUMENT, "--resource-config goes with --sagemaker");
     return SHOAL_OK;
@@ -231,6 +250,7 @@ int cmd_run(int argc, char **argv)
                                   .start_timeout_ms = LAUNCH_START_TIMEOUT_DEFAULT}};
     int exit_code = 0;
     run.options.hosts = &run.hosts;
+    run.options.server_hosts = &run.server_hosts;
     run.options.variables = &run.variables;
     enum shoal_status status = arguments_read(&run, argc, argv);
     if (status == SHOAL_OK && !run.help)
@@ -242,6 +262,7 @@ int cmd_run(int argc, char **argv)
     else
         exit_code = run_job(&run);
     launch_hosts_release(&run.hosts);
+    launch_hosts_release(&run.server_hosts);
     launch_variables_release(&run.variables);
     return exit_code;
 }

@@ -28,6 +28,7 @@
 #include "base/status.h"
 #include "base/wait.h"
 #include "launch/agent_ranks.h"
+#include "launch/hosts.h"
 #include "launch/message.h"
 #include "launch/reach.h"
 #include "launch/survey.h"
@@ -165,10 +166,11 @@ static enum shoal_status probe_handle(struct agent *agent, struct launch_message
 
 /* ---- start ---- */
 
-/* START: numbers size, first rank, ranks here, grace in ms, input; texts argv, the launcher's
- * environment (empty for the launcher's own host), the job's variables. */
+/* START: numbers size, first rank, ranks here, grace in ms, input, first server, servers here;
+ * texts argv, the launcher's environment (empty for the launcher's own host), the job's variables.
+ */
 struct start_message {
-    uint32_t size, first_rank, rank_count, grace_ms, input;
+    uint32_t size, first_rank, rank_count, grace_ms, input, first_server, server_count;
     const char **argv, **environment, **variables;
 };
 
@@ -180,8 +182,11 @@ static enum shoal_status start_read(struct launch_reader *reader, struct start_m
     TRY(launch_read_number(reader, &out->rank_count));
     TRY(launch_read_number(reader, &out->grace_ms));
     TRY(launch_read_number(reader, &out->input));
+    TRY(launch_read_number(reader, &out->first_server));
+    TRY(launch_read_number(reader, &out->server_count));
     TRY(launch_read_texts(reader, &out->argv, &count));
-    if (count == 0 || out->rank_count == 0 || out->rank_count > out->size)
+    if (count == 0 || out->rank_count > out->size || out->server_count > LAUNCH_RANKS_MAX ||
+        out->rank_count + out->server_count == 0)
         return base_error(SHOAL_ERR_FORMAT, "the launcher's start message is broken");
     TRY(launch_read_texts(reader, &out->environment, &count));
     return launch_read_texts(reader, &out->variables, &count);
@@ -190,7 +195,7 @@ static enum shoal_status start_read(struct launch_reader *reader, struct start_m
 static enum shoal_status variables_make(const struct start_message *message,
                                         struct launch_variables *out)
 {
-    long threads = base_cores_granted() / (long)message->rank_count;
+    long threads = base_cores_granted() / (long)(message->rank_count + message->server_count);
     TRY(launch_variables_put_all(out, environ));
     TRY(launch_variables_put_all(out, (char *const *)message->environment));
     TRY(launch_variables_set_number(out, "WORLD_SIZE", message->size));
@@ -210,6 +215,8 @@ static enum shoal_status ranks_start(struct agent *agent, const struct start_mes
     struct agent_start start = {.size = (int)message->size,
                                 .first_rank = (int)message->first_rank,
                                 .rank_count = (int)message->rank_count,
+                                .first_server = (int)message->first_server,
+                                .server_count = (int)message->server_count,
                                 .input = message->input == 1,
                                 .path = agent->path,
                                 .directory = agent->directory,

@@ -17,6 +17,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "launch/message.h"
+#include "launch/survey.h"
 
 #define READ_BYTES  65536
 #define DRAIN_READS 64 /* at most, of one pipe of a rank that has ended */
@@ -128,11 +129,19 @@ static enum shoal_status rank_variables(const struct agent_start *start, int loc
     return launch_variables_set_number(variables, "SHOAL_LOCAL_RANK", local_rank);
 }
 
+static enum shoal_status server_variables(const struct agent_start *start, int number)
+{
+    return launch_variables_set_number(start->variables, "SHOAL_SERVER", number);
+}
+
 static enum shoal_status rank_start(const struct agent_start *start, struct agent_rank *rank,
                                     int *exec_errno)
 {
-    struct launch_program program = {.path = start->path,
-                                     .argv = start->argv,
+    static char own_name[] = "shoal", command[] = "serve";
+    static char *const serve[] = {own_name, command, NULL};
+    bool is_server = rank->rank >= start->size;
+    struct launch_program program = {.path = is_server ? LAUNCH_OWN_PROGRAM : start->path,
+                                     .argv = is_server ? serve : start->argv,
                                      .envp = start->variables->entries,
                                      .directory = start->directory,
                                      .input = start->input && rank->rank == 0,
@@ -141,7 +150,8 @@ static enum shoal_status rank_start(const struct agent_start *start, struct agen
     if (status != SHOAL_OK && *exec_errno == ENOEXEC)
         status = base_error_context(status, "is it a script without a #! line?");
     if (status != SHOAL_OK)
-        return base_error_context(status, "rank %d cannot be started", rank->rank);
+        return base_error_context(status, "%s %d cannot be started", is_server ? "server" : "rank",
+                                  is_server ? rank->rank - start->size : rank->rank);
     rank->running = true;
     return SHOAL_OK;
 }
@@ -166,14 +176,19 @@ enum shoal_status launch_agent_ranks_start(struct agent_ranks *ranks,
 {
     *exit_code = LAUNCH_EXIT_LAUNCH;
     ranks->kernel_kills = kernel_kills_read();
-    TRY(BASE_NEW_ARRAY(&ranks->ranks, start->rank_count, "the table of ranks"));
-    for (int i = 0; i < start->rank_count; i++) {
+    ranks->size = start->size;
+    TRY(BASE_NEW_ARRAY(&ranks->ranks, start->rank_count + start->server_count,
+                       "the table of ranks"));
+    for (int i = 0; i < start->rank_count + start->server_count; i++) {
         struct agent_rank *rank = &ranks->ranks[i];
-        int exec_errno = 0;
-        *rank = (struct agent_rank){
-            .process = {-1, -1, -1, -1}, .rank = start->first_rank + i, .reports = ranks->reports};
+        int exec_errno = 0, server = start->first_server + i - start->rank_count;
+        bool is_server = i >= start->rank_count;
+        *rank =
+            (struct agent_rank){.process = {-1, -1, -1, -1},
+                                .rank = is_server ? start->size + server : start->first_rank + i,
+                                .reports = ranks->reports};
         ranks->count = i + 1;
-        TRY(rank_variables(start, i));
+        TRY(is_server ? server_variables(start, server) : rank_variables(start, i));
         enum shoal_status status = rank_start(start, rank, &exec_errno);
         if (exec_errno != 0)
             *exit_code = exec_errno == ENOENT ? LAUNCH_EXIT_NOT_FOUND : LAUNCH_EXIT_NOT_EXECUTABLE;
@@ -235,7 +250,8 @@ void launch_agent_ranks_signal(const struct agent_ranks *ranks, int signal_numbe
                           signal_number == SIGCONT;
     for (int i = 0; i < ranks->count; i++) {
         pid_t pid = ranks->ranks[i].process.pid;
-        if (ranks->ranks[i].running)
+        bool is_server = ranks->ranks[i].rank >= ranks->size; /* it is there until the ranks end */
+        if (ranks->ranks[i].running && !is_server)
             kill(from_terminals ? -pid : pid, signal_number);
     }
 }

@@ -13,7 +13,7 @@
 
 struct agent_rank {
     struct launch_process process;
-    int rank;
+    int rank; /* of a server: behind all ranks */
     bool running;
     bool reaped; /* wait_status is there and is to be reported */
     int wait_status;
@@ -22,7 +22,8 @@ struct agent_rank {
 
 struct agent_ranks { /* zeroed to start; `reports` set */
     struct agent_rank *ranks;
-    int count, running;
+    int size;                     /* all ranks of the job */
+    int count, running;           /* servers too */
     bool childless;               /* no child is left, so no descendant either */
     struct launch_bytes *reports; /* messages to the launcher go here; borrowed */
     struct launch_bytes input;    /* what waits for rank 0's stdin */
@@ -32,6 +33,7 @@ struct agent_ranks { /* zeroed to start; `reports` set */
 
 struct agent_start {
     int size, first_rank, rank_count;
+    int first_server, server_count;
     bool input; /* rank 0, if it is here, gets a stdin */
     const char *path, *directory;
     char *const *argv;

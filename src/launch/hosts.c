@@ -223,6 +223,49 @@ enum shoal_status launch_hosts_place(struct launch_hosts *hosts, int rank_count)
     return SHOAL_OK;
 }
 
+static void spread_servers(struct launch_hosts *hosts, int server_count)
+{
+    for (int i = 0; i < hosts->count; i++) {
+        struct launch_host *host = &hosts->hosts[i];
+        host->first_server = server_count * i / hosts->count;
+        host->server_count = server_count * (i + 1) / hosts->count - host->first_server;
+    }
+}
+
+/* The entry of that name, at the end if there was none: the list has room for both lists. */
+static struct launch_host *find_or_add(struct launch_hosts *hosts, const struct launch_host *host)
+{
+    for (int i = 0; i < hosts->count; i++)
+        if (strcasecmp(hosts->hosts[i].name, host->name) == 0)
+            return &hosts->hosts[i];
+    hosts->hosts[hosts->count] = (struct launch_host){.slots = 0, .line = host->line};
+    memcpy(hosts->hosts[hosts->count].name, host->name, sizeof(host->name));
+    return &hosts->hosts[hosts->count++];
+}
+
+enum shoal_status launch_hosts_place_servers(struct launch_hosts *hosts,
+                                             struct launch_hosts *server_hosts, int server_count)
+{
+    struct launch_host *both = NULL;
+    if (server_hosts->count == 0) {
+        spread_servers(hosts, server_count);
+        return SHOAL_OK;
+    }
+    enum shoal_status status = launch_hosts_place(server_hosts, server_count);
+    if (status != SHOAL_OK)
+        return base_error_context(status, "--server-hosts, where servers count as ranks");
+    TRY(BASE_NEW_ARRAY(&both, hosts->count + server_hosts->count, "the list of hosts"));
+    memcpy(both, hosts->hosts, sizeof(*both) * (size_t)hosts->count);
+    base_free(hosts->hosts);
+    hosts->hosts = both;
+    for (int i = 0; i < server_hosts->count; i++) {
+        struct launch_host *host = find_or_add(hosts, &server_hosts->hosts[i]);
+        host->first_server = server_hosts->hosts[i].first_rank;
+        host->server_count = server_hosts->hosts[i].rank_count;
+    }
+    return SHOAL_OK;
+}
+
 void launch_hosts_release(struct launch_hosts *hosts)
 {
     base_free(hosts->hosts);

@@ -20,8 +20,9 @@
 struct launch_host {
     char name[LAUNCH_HOST_NAME_BYTES]; /* without brackets; may be user@host */
     int slots;
-    int line;                   /* of the hosts file; 0: from the command line */
-    int first_rank, rank_count; /* set by launch_hosts_place */
+    int line;                       /* of the hosts file; 0: from the command line */
+    int first_rank, rank_count;     /* set by launch_hosts_place */
+    int first_server, server_count; /* set by launch_hosts_place_servers */
 };
 
 struct launch_hosts { /* zeroed to start */
@@ -36,6 +37,10 @@ int launch_hosts_slots(const struct launch_hosts *hosts);
 /* Fills the hosts in their order with ranks 0 to rank_count-1, and drops those that get none.
  * SHOAL_ERR_OPTION when there are too few slots: says how many. */
 enum shoal_status launch_hosts_place(struct launch_hosts *hosts, int rank_count);
+/* After it: puts servers on the hosts of the second list, which are filled in their order and added
+ * where the first list has not got them; with an empty one evenly on the hosts of ranks. */
+enum shoal_status launch_hosts_place_servers(struct launch_hosts *hosts,
+                                             struct launch_hosts *server_hosts, int server_count);
 void launch_hosts_release(struct launch_hosts *hosts);
 
 #endif

@@ -108,9 +108,27 @@ static struct job_rank *rank_find(struct job *job, const struct launch_connectio
                                   int rank)
 {
     int index = rank - job->first_rank;
-    if (index < 0 || index >= job->rank_count || job->ranks[index].connection != connection)
+    if (index < 0 || index >= job->rank_count + job->server_count ||
+        job->ranks[index].connection != connection)
         return NULL;
     return &job->ranks[index];
+}
+
+static bool ranks_have_ended(const struct job *job)
+{
+    int exited = 0;
+    for (int i = 0; i < job->rank_count; i++)
+        exited += job->ranks[i].exited;
+    return exited == job->rank_count;
+}
+
+/* When the ranks need them no more. */
+static enum shoal_status servers_end(struct job *job)
+{
+    for (int i = 0; i < job->connection_count; i++)
+        if (job->connections[i].host->server_count > 0)
+            TRY(connection_end(job, &job->connections[i]));
+    return SHOAL_OK;
 }
 
 static enum shoal_status exited_handle(struct job *job, struct job_rank *rank,
@@ -126,7 +144,10 @@ static enum shoal_status exited_handle(struct job *job, struct job_rank *rank,
     if (message->rank == 0)
         job->input_open = false;
     TRY(launch_job_report_exit(job, message->rank, wait_status));
-    if (launch_exit_code(wait_status) == 0)
+    bool is_needed = !rank->out.is_server || !ranks_have_ended(job);
+    if (ranks_have_ended(job))
+        TRY(servers_end(job));
+    if (launch_exit_code(wait_status) == 0 || !is_needed)
         return SHOAL_OK;
     launch_job_describe_exit(job, message->rank, wait_status, cause, text, sizeof(text));
     failure_set(job, launch_exit_code(wait_status), WIFSIGNALED(wait_status), text);
@@ -437,7 +458,7 @@ static int64_t next_deadline_ns(const struct job *job)
     for (int i = 0; i < job->connection_count; i++)
         if (!job->connections[i].ended)
             next = earlier(next, job->connections[i].patience_ns);
-    for (int i = 0; i < job->rank_count; i++) {
+    for (int i = 0; i < job->rank_count + job->server_count; i++) {
         next = earlier(next, launch_stream_idle_ns(&job->ranks[i].out));
         next = earlier(next, launch_stream_idle_ns(&job->ranks[i].err));
     }
@@ -446,7 +467,7 @@ static int64_t next_deadline_ns(const struct job *job)
 
 static enum shoal_status idle_flush(struct job *job, int64_t now_ns)
 {
-    for (int i = 0; i < job->rank_count; i++) {
+    for (int i = 0; i < job->rank_count + job->server_count; i++) {
         struct launch_stream *streams[] = {&job->ranks[i].out, &job->ranks[i].err};
         for (int j = 0; j < 2; j++)
             if (launch_stream_idle_ns(streams[j]) <= now_ns)
@@ -494,8 +515,9 @@ static enum shoal_status connection_advance(struct job *job, struct launch_conne
     launch_job_describe_lost(connection, text, sizeof(text));
     launch_job_fail(job, LAUNCH_EXIT_LAUNCH, "%s", text);
     connection->phase = LAUNCH_PHASE_FINISHED;
-    for (int i = 0; i < connection->host->rank_count; i++)
-        job->ranks[connection->host->first_rank - job->first_rank + i].exited = true;
+    for (int i = 0; i < job->rank_count + job->server_count; i++)
+        if (job->ranks[i].connection == connection)
+            job->ranks[i].exited = true;
     return SHOAL_OK;
 }
 
@@ -578,6 +600,21 @@ static enum shoal_status connections_init(struct job *job)
     return SHOAL_OK;
 }
 
+static void rank_init(struct job *job, struct launch_connection *connection, bool is_server,
+                      int number)
+{
+    int index = is_server ? job->rank_count + number : number - job->first_rank;
+    struct launch_stream stream = {
+        .rank = number, .is_server = is_server, .host = connection->host->name};
+    struct job_rank *rank = &job->ranks[index];
+    rank->connection = connection;
+    rank->out = rank->err = stream;
+    rank->out.name = "stdout";
+    rank->out.sink = job->out;
+    rank->err.name = "stderr";
+    rank->err.sink = job->err;
+}
+
 static enum shoal_status ranks_init(struct job *job)
 {
     const struct launch_part *part = job->options->part;
@@ -586,19 +623,14 @@ static enum shoal_status ranks_init(struct job *job)
         job->rank_count += job->connections[i].host->rank_count;
     job->first_rank = job->connections[0].host->first_rank;
     job->size = part != NULL ? job->rank_count * part->count : job->rank_count;
-    TRY(BASE_NEW_ARRAY(&job->ranks, job->rank_count, "the table of ranks"));
-    struct job_rank *rank = job->ranks;
+    job->server_count = job->options->server_count;
+    TRY(BASE_NEW_ARRAY(&job->ranks, job->rank_count + job->server_count, "the table of ranks"));
     for (int i = 0; i < job->connection_count; i++) {
         const struct launch_host *host = job->connections[i].host;
-        for (int j = 0; j < host->rank_count; j++, rank++) {
-            struct launch_stream stream = {.rank = host->first_rank + j, .host = host->name};
-            rank->connection = &job->connections[i];
-            rank->out = rank->err = stream;
-            rank->out.name = "stdout";
-            rank->out.sink = job->out;
-            rank->err.name = "stderr";
-            rank->err.sink = job->err;
-        }
+        for (int j = 0; j < host->rank_count; j++)
+            rank_init(job, &job->connections[i], false, host->first_rank + j);
+        for (int j = 0; j < host->server_count; j++)
+            rank_init(job, &job->connections[i], true, host->first_server + j);
     }
     return SHOAL_OK;
 }
@@ -628,7 +660,7 @@ static void job_release(struct job *job)
             waitpid(connection->process.pid, NULL, 0);
         launch_connection_release(connection);
     }
-    for (int i = 0; i < job->rank_count && job->ranks != NULL; i++) {
+    for (int i = 0; i < job->rank_count + job->server_count && job->ranks != NULL; i++) {
         launch_stream_release(&job->ranks[i].out);
         launch_stream_release(&job->ranks[i].err);
     }
@@ -646,7 +678,7 @@ static void job_release(struct job *job)
 static enum shoal_status finish(struct job *job, int *exit_code)
 {
     int code = job->failure.set ? job->failure.exit_code : 0;
-    for (int i = 0; i < job->rank_count; i++) {
+    for (int i = 0; i < job->rank_count + job->server_count; i++) {
         TRY(launch_stream_flush(&job->ranks[i].out));
         TRY(launch_stream_flush(&job->ranks[i].err));
     }
@@ -676,6 +708,8 @@ static enum shoal_status hosts_place(const struct launch_options *options)
     TRY(launch_hosts_place(hosts, options->rank_count > 0 ? options->rank_count : slots));
     if (options->part != NULL)
         hosts->hosts[0].first_rank = options->part->index * hosts->hosts[0].rank_count;
+    if (options->server_count > 0)
+        TRY(launch_hosts_place_servers(hosts, options->server_hosts, options->server_count));
     return SHOAL_OK;
 }
 

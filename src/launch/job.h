@@ -42,8 +42,8 @@ struct job {
     struct launch_connection *connections;
     int connection_count;
     enum launch_phase phase; /* which all connections have reached */
-    struct job_rank *ranks;  /* of this launcher; [0] is first_rank */
-    int rank_count, first_rank, size;
+    struct job_rank *ranks;  /* of this launcher, then its servers; [0] is first_rank */
+    int rank_count, server_count, first_rank, size;
     int64_t start_deadline_ns, deadline_ns;
 
     struct boot_store_server *server;  /* NULL with a part that isn't the first */

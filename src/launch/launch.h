@@ -33,10 +33,12 @@ struct launch_options {         /* all is borrowed; zeroed is a start, but for t
     char *const *argv;          /* the program and its arguments, NULL behind */
     int rank_count;             /* 0: one for each slot; with `part`: on this host */
     struct launch_hosts *hosts; /* placed by launch_run; count 0: this host */
-    const char *agent;          /* template of the agent's command; NULL: LAUNCH_AGENT_DEFAULT */
-    const char *remote_shoal;   /* this program's path on other hosts; NULL: as here */
-    const char *directory;      /* where the ranks work; NULL: here */
-    const char *interface;      /* by which hosts reach each other; NULL: by what answers */
+    int server_count;           /* not with `part` */
+    struct launch_hosts *server_hosts; /* likewise; count 0: the hosts of ranks */
+    const char *agent;        /* template of the agent's command; NULL: LAUNCH_AGENT_DEFAULT */
+    const char *remote_shoal; /* this program's path on other hosts; NULL: as here */
+    const char *directory;    /* where the ranks work; NULL: here */
+    const char *interface;    /* by which hosts reach each other; NULL: by what answers */
     const struct launch_variables *variables; /* for the ranks; they win over all others */
     int store_port, master_port;              /* 0: any free one */
     int64_t grace_ms;                         /* from SIGTERM to SIGKILL */

@@ -113,15 +113,16 @@ void launch_sink_release(struct launch_sink *sink)
 
 /* ---- one stream's pieces ---- */
 
-static enum shoal_status put_tag(struct launch_sink *sink, int rank)
+static enum shoal_status put_tag(struct launch_sink *sink, const struct launch_stream *stream)
 {
     static const int colors[] = {36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91};
+    const char *word = stream->is_server ? "server " : "";
     if (sink->form != LAUNCH_LINES_TAG)
         return SHOAL_OK;
     if (!sink->color)
-        return launch_put_format(&sink->queue, "[%d] ", rank);
-    int color = colors[(unsigned)rank % (sizeof(colors) / sizeof(colors[0]))];
-    return launch_put_format(&sink->queue, "\033[%dm[%d]\033[0m ", color, rank);
+        return launch_put_format(&sink->queue, "[%s%d] ", word, stream->rank);
+    int color = colors[(unsigned)stream->rank % (sizeof(colors) / sizeof(colors[0]))];
+    return launch_put_format(&sink->queue, "\033[%dm[%s%d]\033[0m ", color, word, stream->rank);
 }
 
 static void remember_last(struct launch_stream *stream, const unsigned char *data, size_t count)
@@ -141,7 +142,8 @@ static enum shoal_status put_json_piece(struct launch_stream *stream, const unsi
 {
     struct launch_bytes *queue = &stream->sink->queue;
     bool whole = count > 0 && data[count - 1] == '\n';
-    TRY(launch_put_format(queue, "{\"type\":\"output\",\"rank\":%d,\"host\":", stream->rank));
+    TRY(launch_put_format(queue, "{\"type\":\"output\",\"%s\":%d,\"host\":",
+                          stream->is_server ? "server" : "rank", stream->rank));
     TRY(launch_json_text(queue, stream->host, strlen(stream->host)));
     TRY(launch_put_format(queue, ",\"stream\":\"%s\",\"text\":", stream->name));
     TRY(launch_json_text(queue, data, whole ? count - 1 : count));
@@ -160,7 +162,7 @@ static enum shoal_status put_piece(struct launch_stream *stream, const unsigned 
     TRY(close_open_line(sink, stream));
     bool newline_after_return = stream->returned && data[0] == '\n';
     if (!stream->continued && !newline_after_return)
-        TRY(put_tag(sink, stream->rank));
+        TRY(put_tag(sink, stream));
     TRY(launch_bytes_append(&sink->queue, data, count));
     unsigned char end = data[count - 1];
     stream->returned = sink->live && end == '\r';

@@ -39,6 +39,7 @@ struct launch_sink {
 
 struct launch_stream { /* set what is up to `sink`, zero the rest */
     int rank;
+    bool is_server;   /* `rank` is a server's number */
     const char *host; /* for JSON; borrowed */
     const char *name; /* "stdout" or "stderr"; borrowed */
     struct launch_sink *sink;

@@ -26,13 +26,24 @@ enum shoal_status launch_job_note(struct job *job, const char *format, ...)
     return launch_sink_note(job->err, text);
 }
 
+static const char *word_of(const struct job *job, int rank)
+{
+    return job->ranks[rank - job->first_rank].out.is_server ? "server" : "rank";
+}
+
+static int number_of(const struct job *job, int rank)
+{
+    return job->ranks[rank - job->first_rank].out.rank;
+}
+
 /* {"type":"...","rank":N,"host":"..." and what format says. */
 static enum shoal_status put_event(struct job *job, const char *type, int rank, const char *rest)
 {
     struct launch_bytes event = {0};
     const char *host = host_of(job, rank)->name;
     enum shoal_status status =
-        launch_put_format(&event, "{\"type\":\"%s\",\"rank\":%d,\"host\":", type, rank);
+        launch_put_format(&event, "{\"type\":\"%s\",\"%s\":%d,\"host\":", type, word_of(job, rank),
+                          number_of(job, rank));
     if (status == SHOAL_OK)
         status = launch_json_text(&event, host, strlen(host));
     if (status == SHOAL_OK)
@@ -98,19 +109,23 @@ void launch_job_describe_exit(const struct job *job, int rank, int wait_status, 
     launch_exit_describe(wait_status, how, sizeof(how));
     if (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == job->passed_signal)
         snprintf(passed, sizeof(passed), ", which was passed on to all ranks");
-    snprintf(out, capacity, "rank %d on host %s (pid %d) %s%s%s%s%s%s", rank,
-             own->connection->host->name, (int)own->pid, how, passed, *cause ? "; " : "", cause,
-             *own->err.last ? "; its last line on stderr: " : "", own->err.last);
+    snprintf(out, capacity, "%s %d on host %s (pid %d) %s%s%s%s%s%s", word_of(job, rank),
+             number_of(job, rank), own->connection->host->name, (int)own->pid, how, passed,
+             *cause ? "; " : "", cause, *own->err.last ? "; its last line on stderr: " : "",
+             own->err.last);
 }
 
-/* "ranks 2 to 3" */
+/* "ranks 2 to 3"; of a host without ranks "server 1". */
 static void describe_ranks(const struct launch_host *host, char *out, size_t capacity)
 {
-    int last = host->first_rank + host->rank_count - 1;
-    if (host->rank_count == 1)
-        snprintf(out, capacity, "rank %d", last);
+    bool serves = host->rank_count == 0;
+    const char *word = serves ? "server" : "rank";
+    int first = serves ? host->first_server : host->first_rank;
+    int last = first + (serves ? host->server_count : host->rank_count) - 1;
+    if (first == last)
+        snprintf(out, capacity, "%s %d", word, last);
     else
-        snprintf(out, capacity, "ranks %d to %d", host->first_rank, last);
+        snprintf(out, capacity, "%ss %d to %d", word, first, last);
 }
 
 /* It never was an agent: what its command said, on both streams, tells most. */

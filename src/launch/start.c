@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "launch/job.h"
+#include "launch/survey.h"
 #include "net/proof.h"
 
 #define LOOPBACK "127.0.0.1"
@@ -29,7 +30,10 @@ static bool all_local(const struct job *job)
 
 /* ---- survey ---- */
 
-static enum shoal_status survey_put(const struct job *job, struct launch_bytes *payload)
+/* Where only servers are, neither the program nor its directory need be: servers are this program
+ * itself. */
+static enum shoal_status survey_put(const struct job *job, const struct launch_host *host,
+                                    struct launch_bytes *payload)
 {
     const struct launch_options *options = job->options;
     char here[4096] = "/";
@@ -41,8 +45,9 @@ static enum shoal_status survey_put(const struct job *job, struct launch_bytes *
         path = launch_variables_get(options->variables, "PATH");
     if (path == NULL)
         path = getenv("PATH");
-    TRY(launch_put_text(payload, directory));
-    TRY(launch_put_text(payload, options->argv[0]));
+    bool has_ranks = host->rank_count > 0;
+    TRY(launch_put_text(payload, has_ranks ? directory : "/"));
+    TRY(launch_put_text(payload, has_ranks ? options->argv[0] : LAUNCH_OWN_PROGRAM));
     TRY(launch_put_text(payload, path != NULL ? path : ""));
     TRY(launch_put_text(payload, options->interface != NULL ? options->interface : ""));
     return launch_put_number(payload, (uint32_t)options->master_port);
@@ -50,14 +55,16 @@ static enum shoal_status survey_put(const struct job *job, struct launch_bytes *
 
 static enum shoal_status surveys_send(struct job *job)
 {
-    struct launch_bytes payload = {0};
-    enum shoal_status status = survey_put(job, &payload);
+    enum shoal_status status = SHOAL_OK;
     for (int i = 0; i < job->connection_count && status == SHOAL_OK; i++) {
+        struct launch_connection *connection = &job->connections[i];
+        struct launch_bytes payload = {0};
         bool with_port = i == 0 && job->first_rank == 0;
-        status =
-            launch_message_put(&job->connections[i].out, LAUNCH_SURVEY, 0, with_port, &payload);
+        status = survey_put(job, connection->host, &payload);
+        if (status == SHOAL_OK)
+            status = launch_message_put(&connection->out, LAUNCH_SURVEY, 0, with_port, &payload);
+        launch_bytes_release(&payload);
     }
-    launch_bytes_release(&payload);
     return status;
 }
 
@@ -177,6 +184,7 @@ static enum shoal_status variables_make(const struct job *job,
     TRY(launch_variables_set(out, "SHOAL_STORE", connection->store));
     TRY(launch_variables_set(out, "SHOAL_SECRET", job->secret));
     TRY(launch_variables_set(out, "SHOAL_LAUNCHED_BY", "shoal"));
+    TRY(launch_variables_set_number(out, "SHOAL_SERVERS", job->server_count));
     return own != NULL && own->count > 0 ? launch_variables_put_all(out, own->entries) : SHOAL_OK;
 }
 
@@ -199,13 +207,16 @@ static enum shoal_status start_put(const struct job *job,
                                    struct launch_bytes *payload)
 {
     int words = 0;
+    bool is_first = connection->host->first_rank == 0 && connection->host->rank_count > 0;
     while (job->options->argv[words] != NULL)
         words++;
     TRY(launch_put_number(payload, (uint32_t)job->size));
     TRY(launch_put_number(payload, (uint32_t)connection->host->first_rank));
     TRY(launch_put_number(payload, (uint32_t)connection->host->rank_count));
     TRY(launch_put_number(payload, (uint32_t)job->options->grace_ms));
-    TRY(launch_put_number(payload, connection->host->first_rank == 0));
+    TRY(launch_put_number(payload, is_first));
+    TRY(launch_put_number(payload, (uint32_t)connection->host->first_server));
+    TRY(launch_put_number(payload, (uint32_t)connection->host->server_count));
     TRY(launch_put_texts(payload, (const char *const *)job->options->argv, words));
     TRY(environment_put(!connection->local, payload));
     return launch_put_texts(payload, (const char *const *)variables->entries, variables->count);

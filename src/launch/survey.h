@@ -7,6 +7,8 @@
 
 #include "shoal.h"
 
+#define LAUNCH_OWN_PROGRAM "/proc/self/exe" /* of an agent: shoal */
+
 /* Finds what execvp would execute for `name` in `directory` with the given PATH. path: the file.
  * SHOAL_ERR_ARGUMENT with a text and *exit_code 126 (cannot be executed), 127 (not there) or 125
  * (no such directory). */
