@@ -3,8 +3,10 @@
 """Compares training loops across hosts: torch's DistributedDataParallel over Gloo, and Shoal.
 
     bench/headline.py --hosts 2,4,8 --rates 1gbit,none        (root: virtual hosts)
+    bench/headline.py --hosts 4 --rates 1gbit --servers 0,4
 
-A case is a model, a number of virtual hosts and the rate of their links. In each, one start of
+A case is a model, a number of virtual hosts, the rate of their links, and how many hosts more there
+are for servers, which sum for Shoal. In each, one start of
 bench/peers/headline_bench.py on all hosts trains the model with each way of summing gradients, by
 turns; before it, `shoal bench` measures the roof: raw sockets that move what an allreduce of all
 gradients must move. Computing is waiting, so long that half of Gloo's step is communication
@@ -53,13 +55,24 @@ class Case:
     model: str
     hosts: int
     rate: str  # of each host's link
+    servers: int = 0  # each on a host of its own
 
     @property
     def name(self):
-        return f"{self.model}-{self.hosts}hosts-{self.rate}"
+        servers = f"-{self.servers}servers" if self.servers else ""
+        return f"{self.model}-{self.hosts}hosts-{self.rate}{servers}"
+
+    def hosts_text(self):
+        servers = f" and {self.servers} servers" if self.servers else ""
+        return f"{self.hosts} hosts{servers}"
 
     def text(self):
-        return f"{self.model}, {self.hosts} hosts, {link_text(self.rate)}"
+        return f"{self.model}, {self.hosts_text()}, {link_text(self.rate)}"
+
+    def wire_share(self):
+        """What each port carries, as a share of what it does without servers (docs/servers.md)."""
+        ports, servers = self.hosts, min(self.servers, self.hosts)
+        return ports**2 / (ports**2 + servers * ports - 2 * servers)
 
 
 class Headline:
@@ -75,15 +88,12 @@ class Headline:
 
     def cases(self):
         """Those with results."""
-        return list(dict.fromkeys(Case(r["model"], r["hosts"], r["rate"]) for r in self.rows))
+        return list(dict.fromkeys(case_of(row) for row in self.rows))
 
     def of(self, case, library):
         """Its rows by round."""
-        mine = (case.model, case.hosts, case.rate, library)
         return {
-            row["round"]: row
-            for row in self.rows
-            if (row["model"], row["hosts"], row["rate"], row["lib"]) == mine
+            row["round"]: row for row in self.rows if case_of(row) == case and row["lib"] == library
         }
 
     def libraries(self):
@@ -103,7 +113,7 @@ class Headline:
         steps, row = [each["step_ms"] for each in rows], rows[0]
         step_ms, bound_ms = median(steps), max(row["compute_ms"], row["roof_ms"])
         exposed_ms = max(step_ms - row["compute_ms"], 0)
-        named = {name: row[name] for name in ("model", "hosts", "rate", "lib")}
+        named = {name: row[name] for name in ("model", "hosts", "rate", "servers", "lib")}
         times = {name: row[name] for name in ("compute_ms", "roof_ms", "alone_ms")}
         return {
             **named, "rounds": len(rows), "step_ms": step_ms, "step_ms_low": min(steps),
@@ -160,9 +170,15 @@ class Headline:
             gains = [each["gain"] if each else None for each in found]
             values = [None if gain is None else 100 * gain for gain in gains]
             heading = f"{case.model}, {link_text(case.rate)}"
-            groups.append(bars.Group(heading, f"{case.hosts} hosts", values, published(case)))
+            servers = f" + {case.servers}" if case.servers else ""
+            name = f"{case.hosts}{servers} hosts"
+            groups.append(bars.Group(heading, name, values, published(case)))
         label = "more steps than torch's DistributedDataParallel over Gloo makes, in percent"
         return bars.svg(groups, libraries_, "published", label, standalone)
+
+
+def case_of(row):
+    return Case(row["model"], row["hosts"], row["rate"], row["servers"])
 
 
 def link_text(rate):
@@ -200,9 +216,12 @@ def roof_command(arguments, case):
 
 def training_command(arguments, case):
     root = libraries.ROOT
-    hosts = ",".join(f"vh{i}" for i in range(case.hosts))
-    words = [arguments.shoal, "vhosts", "-n", str(case.hosts), "--rate", case.rate, "--"]
-    words += [arguments.shoal, "run", "--no-tag", "-n", str(case.hosts), "--hosts", hosts]
+    names = [f"vh{i}" for i in range(case.hosts + case.servers)]
+    words = [arguments.shoal, "vhosts", "-n", str(len(names)), "--rate", case.rate, "--"]
+    words += [arguments.shoal, "run", "--no-tag", "-n", str(case.hosts)]
+    words += ["--hosts", ",".join(names[: case.hosts])]
+    if case.servers:
+        words += ["--servers", str(case.servers), "--server-hosts", ",".join(names[case.hosts :])]
     words += ["--agent", f"'{arguments.shoal}' vhosts-exec {{host}} --", "--"]
     words += [str(root / ".venv/bin/python"), str(root / "bench/peers/headline_bench.py")]
     words += ["--model", case.model, "--scale", f"{scale(arguments, case.model)[0]:.6g}"]
@@ -227,8 +246,10 @@ def measure(arguments, headline, case):
     if problem:
         headline.problems[case.name] = problem
         print(f"bench: {case.text()}: {problem}", file=sys.stderr)
-    place = {"hosts": case.hosts, "rate": case.rate}
-    headline.rows += [row | place | {"roof_ms": roof[0]["roof_us"] / 1e3} for row in rows]
+    place = {"hosts": case.hosts, "rate": case.rate, "servers": case.servers}
+    for row in rows:
+        roof_ms = roof[0]["roof_us"] / 1e3 * case.wire_share()
+        headline.rows.append(row | place | {"roof_ms": roof_ms})
     for name in arguments.libs:
         found = headline.summary(case, name)
         if found:
@@ -280,6 +301,16 @@ def host_counts(text):
     return counts
 
 
+def server_counts(text):
+    try:
+        counts = [int(word) for word in text.split(",")]
+    except ValueError:
+        counts = [-1]
+    if min(counts) < 0:
+        raise argparse.ArgumentTypeError(f"{text}: numbers of servers, as in 0,4")
+    return counts
+
+
 def size(text):
     try:
         found = parse_size(text)
@@ -297,6 +328,7 @@ def make_parser():
     parser.add_argument("--models", default=",".join(PUBLISHED), help="of models/")
     parser.add_argument("--hosts", type=host_counts, default="2,4,8", help="default 2,4,8")
     parser.add_argument("--rates", default="1gbit,none", help="of links; none: no limit")
+    parser.add_argument("--servers", type=server_counts, default="0", help="default 0")
     parser.add_argument("--libs", default=",".join(WAYS), help=f"of {', '.join(WAYS)}")
     parser.add_argument("--bytes", type=size, default="64M", help="of gradients, at most")
     parser.add_argument("--compute", type=compute_choice, default="half", help="half, equal, or MS")
@@ -330,14 +362,15 @@ def parse_arguments():
 
 def all_cases(arguments):
     return [
-        Case(model, hosts, rate)
-        for rate in arguments.rates for model in arguments.models for hosts in arguments.hosts
+        Case(model, hosts, rate, servers)
+        for rate in arguments.rates for model in arguments.models
+        for hosts in arguments.hosts for servers in arguments.servers
     ]  # fmt: skip
 
 
 def make_plan(arguments):
     words = ["bench/headline.py"]
-    for name in ("models", "hosts", "rates", "libs"):
+    for name in ("models", "hosts", "rates", "servers", "libs"):
         words += [f"--{name}", ",".join(map(str, getattr(arguments, name)))]
     for name in ("bytes", "compute", "rounds", "steps"):
         words += [f"--{name}", str(getattr(arguments, name))]

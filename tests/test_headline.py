@@ -56,6 +56,7 @@ def test_every_way_trains_the_same_loop_across_hosts(tmp_path):
 
 def rows_of(case, gloo_ms, shoal_ms):
     common = {"model": case.model, "hosts": case.hosts, "rate": case.rate, "scale": 1, "bytes": 8}
+    common["servers"] = case.servers
     common |= {"compute_ms": 50, "roof_ms": 60, "alone_ms": 80}
     return [
         common | {"lib": name, "round": i, "step_ms": ms}
@@ -66,7 +67,7 @@ def rows_of(case, gloo_ms, shoal_ms):
 
 def test_the_verdict_says_what_the_rows_say():
     first = headline.Case("bert-large", 2, "1gbit")
-    second = headline.Case("mask-rcnn-r50", 8, "none")
+    second = headline.Case("mask-rcnn-r50", 8, "none", 8)
     rows = rows_of(first, [100, 110, 90], [65, 66, 100]) + rows_of(second, [100], [90])
     plan = {"about": {"gloo": "", "shoal-ddp": ""}, "finished": "2000-01-01"}
     found = headline.Headline(plan, rows, {second.name: "a rank failed"})
@@ -80,7 +81,7 @@ def test_the_verdict_says_what_the_rows_say():
     assert "+11 % to +54 % more steps" in found.text()
     assert "more than published at 1 of 2 cases" in found.text() and found.text().endswith("at 1.")
     assert found.remarks() == [
-        "Training across hosts, mask-rcnn-r50-8hosts-none: a rank failed."
+        "Training across hosts, mask-rcnn-r50-8hosts-none-8servers: a rank failed."
     ]  # fmt: skip
 
 
@@ -91,6 +92,7 @@ def test_the_verdict_says_what_the_rows_say():
         (["--libs", "ucc"], "--libs ucc: there are gloo"),
         (["--libs", "shoal,gloo"], "the first is gloo"),
         (["--hosts", "1,2"], "1,2: numbers of hosts"),
+        (["--servers", "-1"], "-1: numbers of servers"),
         (["--compute", "-1"], "half, equal, or milliseconds"),
         (["--bytes", "many"], "many: bytes, as in 64M"),
         (["--rounds", "0"], "--rounds and --steps are at least 1"),
@@ -109,3 +111,8 @@ def test_what_is_to_be_measured_is_declared(tmp_path):
     assert "bert-large-8hosts-1gbit" in content["plan"]["commands"]
     report = program("report", tmp_path)
     assert "not measured, or not to the end" in report.stderr
+
+
+def test_servers_take_what_their_ports_carry():
+    for hosts, servers, share in ((4, 0, 1), (4, 4, 1 / 1.5), (4, 9, 1 / 1.5), (8, 8, 1 / 1.75)):
+        assert headline.Case("m", hosts, "1gbit", servers).wire_share() == pytest.approx(share)
