@@ -9,7 +9,7 @@
  * rank reads it and takes its own share of each batch. The gradients are made in the memory of a
  * fuse, which averages them over the ranks: each is added as soon as the last image of the batch is
  * in it, so its way to the other ranks begins while the rest is still computed. The second argument
- * says as what they travel: none (as they are), bf16 or f16.
+ * says as what they travel: none (as they are), bf16, f16 or int8.
  *
  * The network: 64 pixels, one hidden layer of 128, 10 scores. At the end the ranks compare the
  * bits of their parameters.
@@ -380,7 +380,7 @@ static float run(const struct image *images, int count, float *parameters)
 
 static enum shoal_compression compression_of(const char *name)
 {
-    static const char *const known[] = {"none", "bf16", "f16"};
+    static const char *const known[] = {"none", "bf16", "f16", "int8"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(name, known[i]) == 0)
             return (enum shoal_compression)i;
@@ -401,7 +401,7 @@ static void make_fuse(enum shoal_compression compression)
 int main(int argc, char **argv)
 {
     if (argc != 2 && argc != 3) {
-        fprintf(stderr, "usage: shoal run -n N %s digits.csv [none|bf16|f16]\n", argv[0]);
+        fprintf(stderr, "usage: shoal run -n N %s digits.csv [none|bf16|f16|int8]\n", argv[0]);
         return 2;
     }
     enum shoal_compression compression = compression_of(argc > 2 ? argv[2] : "none");

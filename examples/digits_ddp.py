@@ -32,7 +32,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--backend", default="shoal", choices=["shoal", "gloo"])
     parser.add_argument("--fused", action="store_true", help="Shoal's class, over fusion buffers")
-    parser.add_argument("--compression", choices=["bf16", "fp16"], help="with --fused")
+    parser.add_argument("--compression", choices=["bf16", "fp16", "int8"], help="with --fused")
     parser.add_argument("--no-feedback", action="store_true", help="what rounding loses is lost")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch", type=int, default=32, help="images per rank and step")

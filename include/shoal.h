@@ -412,7 +412,9 @@ typedef struct shoal_fuse *shoal_fuse_t;
 enum shoal_compression {
     SHOAL_COMPRESSION_NONE = 0,
     SHOAL_COMPRESSION_BF16, /* summed in f32, and the sum rounded once more */
-    SHOAL_COMPRESSION_F16   /* likewise; what is beyond 65504 becomes infinite */
+    SHOAL_COMPRESSION_F16,  /* likewise; what is beyond 65504 becomes infinite */
+    SHOAL_COMPRESSION_INT8  /* 8 bits with a scale for each 256 elements, summed in f32; not in
+                             * reproducible groups */
 };
 
 struct shoal_fuse_options {
@@ -444,7 +446,7 @@ struct shoal_fuse_options {
  * them, which names the first difference. All memory is taken now: for the tensors, each rounded up
  * to 64 bytes, memory that the ranks of a host share, if there are several; and as much private
  * memory until the first step has shown the order; with compression as much again for what rounding
- * loses. The fuse has sub-groups of its own: what goes
+ * loses, and with int8 half of it more. The fuse has sub-groups of its own: what goes
  * wrong in it breaks them and not `group`, and its operations may run beside any others. A group
  * that breaks or is aborted takes its fuses along. Fuses are freed before their group. The texts of
  * their errors are shoal_last_error(group)'s. */
@@ -503,7 +505,7 @@ struct shoal_fuse_counters {
     }
 /* Any thread; does not block. */
 SHOAL_API enum shoal_status shoal_fuse_counters(shoal_fuse_t fuse, struct shoal_fuse_counters *out);
-/* As shoal_group_counters, of the sub-group in which the fuse's buffers are reduced. */
+/* As shoal_group_counters, of the sub-groups in which the fuse's buffers are reduced. */
 SHOAL_API enum shoal_status shoal_fuse_traffic(shoal_fuse_t fuse, struct shoal_counters *out);
 
 /* One buffer in the step under way, or else in the last one. Times are CLOCK_MONOTONIC in ns, 0 for

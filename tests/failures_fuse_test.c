@@ -50,13 +50,20 @@ static int good_steps(shoal_group_t group, shoal_fuse_t fuse)
 }
 
 /* Leaves all ranks before their third step. */
-static int make_and_use(shoal_group_t group, shoal_fuse_t *out)
+static int make_and_use_as(shoal_group_t group, enum shoal_compression compression,
+                           shoal_fuse_t *out)
 {
     struct shoal_fuse_options options = good_options();
+    options.compression = compression;
     CHECK(shoal_fuse_create(group, &options, out));
     REQUIRE(good_steps(group, *out) == 0);
     CHECK(shoal_barrier(group, NULL));
     return 0;
+}
+
+static int make_and_use(shoal_group_t group, shoal_fuse_t *out)
+{
+    return make_and_use_as(group, SHOAL_COMPRESSION_NONE, out);
 }
 
 /* A step of which others may hear amid it that it failed. */
@@ -375,12 +382,13 @@ static int let_victim_go(shoal_group_t group, struct board *board)
     return 0;
 }
 
+/* Also amid the exchange of shards and the gathering of sums, which int8 has. */
 static int die(shoal_group_t group, struct board *board)
 {
     shoal_fuse_t fuse = NULL;
     char who[32];
     snprintf(who, sizeof(who), "rank %d (host ", board->victim);
-    REQUIRE(make_and_use(group, &fuse) == 0);
+    REQUIRE(make_and_use_as(group, (enum shoal_compression)board->variant, &fuse) == 0);
     REQUIRE(let_victim_go(group, board) == 0);
     if (shoal_group_rank(group) == board->victim) {
         for (int i = TENSORS - 1; i > 0; i--)
@@ -421,8 +429,11 @@ static void test_absent(void **state)
 static void test_death_and_abort(void **state)
 {
     (void)state;
-    scenario_on_every_layout((struct scenario){
-        .victim = 2, .victim_code = 256 + SIGKILL, .victim_stays = true, .act = die});
+    struct scenario death = {
+        .victim = 2, .victim_code = 256 + SIGKILL, .victim_stays = true, .act = die};
+    scenario_on_every_layout(death);
+    death.variant = SHOAL_COMPRESSION_INT8;
+    scenario_on_every_layout(death);
     scenario_on_every_layout((struct scenario){.victim = 1, .act = abort_group});
 }
 

@@ -22,7 +22,7 @@ DDP = shoal.torch.DistributedDataParallel
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 WIDTH, STEPS = 32, 50
 SMALL_BUFFERS = {"bucket_cap_mb": 4 / 1024}  # several in each model here
-EVERY = pytest.mark.parametrize("compression", ["bf16", "fp16"])
+EVERY = pytest.mark.parametrize("compression", ["bf16", "fp16", "int8"])
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,8 @@ def rank_trains(rank, size, compression):
     assert abs(losses[0] - plain) < 0.05 * plain
     assert losses[0] == losses[1] and digest(models[0]) == digest(models[1])
     (counted,) = models[0].fuse_counters()
-    assert counted["wire_bytes"] * 2 == counted["bytes"]
+    least = 0.25 if compression == "int8" else 0.5
+    assert least <= counted["wire_bytes"] / counted["bytes"] < 1.25 * least
 
 
 @EVERY
@@ -125,7 +126,7 @@ def rank_no_sync(rank, size, compression):
     assert all(torch.equal(*each) for each in zip(found, wanted, strict=False))
 
 
-@EVERY
+@pytest.mark.parametrize("compression", TYPES)
 def test_no_sync(pair, compression):
     pair.call(rank_no_sync, compression)
 
@@ -160,7 +161,7 @@ def test_join(pair):
 
 
 def rank_refused(rank, size):
-    with pytest.raises(ValueError, match=r"compression='zip' is none of bf16, fp16"):
+    with pytest.raises(ValueError, match=r"compression='zip' is none of bf16, fp16, int8"):
         made(compression="zip")
     with pytest.raises(ValueError, match=r"those of first\.weight are summed in float64"):
         DDP(Branches(torch.float64), compression="bf16")

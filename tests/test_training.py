@@ -133,7 +133,7 @@ def test_launchers_start_the_same_training(tmp_path):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("compression", ["none", "bf16"])
+@pytest.mark.parametrize("compression", ["none", "int8"])
 def test_the_c_program_learns(tmp_path, compression):
     program = ranks.BUILD / "examples" / "digits"
     if not program.exists():

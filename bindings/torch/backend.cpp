@@ -617,6 +617,7 @@ pybind11::dict compressions()
     pybind11::dict named;
     named["bf16"] = static_cast<int>(SHOAL_COMPRESSION_BF16);
     named["fp16"] = static_cast<int>(SHOAL_COMPRESSION_F16);
+    named["int8"] = static_cast<int>(SHOAL_COMPRESSION_INT8);
     return named;
 }
 

@@ -39,8 +39,9 @@ class DistributedDataParallel(Base):
         mixed_precision: The types that forward casts parameters and inputs to, that gradients are
             summed in, and of buffers; parameters and gradients keep theirs.
         others: As in torch.
-        compression: "bf16" or "fp16": float32 gradients are rounded to that type on their way
-            (docs/compression.md); None: they travel as they are.
+        compression: "bf16", "fp16" or "int8" (with a scale for each 256 elements): float32
+            gradients are rounded to that on their way (docs/compression.md); None: they travel as
+            they are.
         error_feedback: With compression, what rounding loses on a rank is added there in the next
             step.
 

@@ -20,6 +20,7 @@ enum {
     FUSE_ARG_COMPUTE_MS,
     FUSE_ARG_BUFFER,
     FUSE_ARG_IN_FLIGHT,
+    FUSE_ARG_COMPRESSION,
     FUSE_ARG_SCALE,
     FUSE_ARG_STEPS,
     FUSE_ARG_NO_CHECK,
@@ -40,6 +41,9 @@ static const struct argument table[FUSE_ARG_COUNT] = {
     [FUSE_ARG_BUFFER] = {"buffer", 0, "BYTES", "of a fusion buffer (default SHOAL_FUSE_BYTES)"},
     [FUSE_ARG_IN_FLIGHT] = {"in-flight", 0, "K",
                             "buffers on their way at a time (default SHOAL_FUSE_IN_FLIGHT)"},
+    [FUSE_ARG_COMPRESSION] = {"compression", 0, "TYPE",
+                              "buffers travel as bf16, f16 or int8 (default none); their sums are\n"
+                              "rounded, and not checked"},
     [FUSE_ARG_SCALE] = {"scale", 0, "F",
                         "each tensor has only F times its elements, up to 1 (default)"},
     [FUSE_ARG_STEPS] = {"steps", 0, "N", "steps of each kind (default 10), after a warm-up"},
@@ -110,6 +114,19 @@ static enum shoal_status in_flight_read(const char *text, int *out)
     return SHOAL_OK;
 }
 
+static const char *const compression_names[] = {"none", "bf16", "f16", "int8"};
+
+static enum shoal_status compression_read(const char *text, enum shoal_compression *out)
+{
+    for (size_t i = 0; i < sizeof compression_names / sizeof *compression_names; i++)
+        if (strcmp(text, compression_names[i]) == 0) {
+            *out = (enum shoal_compression)i;
+            return SHOAL_OK;
+        }
+    return base_error(SHOAL_ERR_ARGUMENT, "--compression %s: it takes none, bf16, f16 or int8",
+                      text);
+}
+
 static enum shoal_status steps_read(const char *text, int *out)
 {
     long number = 0;
@@ -129,6 +146,7 @@ static enum shoal_status argument_use(struct fuse_bench *bench, int id, const ch
         break;
     case FUSE_ARG_BUFFER: return buffer_read(value, &settings->buffer_bytes);
     case FUSE_ARG_IN_FLIGHT: return in_flight_read(value, &settings->in_flight);
+    case FUSE_ARG_COMPRESSION: return compression_read(value, &settings->compression);
     case FUSE_ARG_SCALE: return number_read("--scale", value, 1, &settings->scale);
     case FUSE_ARG_STEPS: return steps_read(value, &settings->steps);
     case FUSE_ARG_NO_CHECK: settings->check = false; break;
@@ -160,6 +178,8 @@ static enum shoal_status arguments_read(struct fuse_bench *bench, int argc, char
         return SHOAL_OK;
     if (arguments.at < argc)
         return base_error(SHOAL_ERR_ARGUMENT, "what is '%s'?", argv[arguments.at]);
+    if (bench->settings.compression != SHOAL_COMPRESSION_NONE)
+        bench->settings.check = false;
     if (bench->model == NULL)
         return base_error(SHOAL_ERR_ARGUMENT, "which model? --model NAME");
     TRY(bench_launch_check(&bench->launch));
@@ -206,12 +226,13 @@ static void json_print(const struct fuse_bench *bench, const struct bench_librar
     printf("{\"lib\": \"shoal\", \"version\": \"%s\", \"op\": \"fuse\", \"model\": \"%s\", "
            "\"ranks\": %d, \"hosts\": %d, \"scale\": %g, \"tensors\": %d, \"elements\": %llu, "
            "\"bytes\": %llu, \"buffer_bytes\": %llu, \"buffers\": %d, \"in_flight\": %d, "
-           "\"steps\": %d, \"checked\": %s, \"compute_ms\": %.4f",
+           "\"steps\": %d, \"checked\": %s, \"compression\": \"%s\", \"compute_ms\": %.4f",
            library->version, bench->settings.model.name, library->size, library->hosts,
            bench->settings.scale, result->tensors, (unsigned long long)result->elements,
            (unsigned long long)result->bytes, (unsigned long long)result->buffer_bytes,
            result->buffers, result->in_flight, bench->settings.steps,
-           bench->settings.check ? "true" : "false", result->compute_ns / 1e6);
+           bench->settings.check ? "true" : "false", compression_names[bench->settings.compression],
+           result->compute_ns / 1e6);
     for (int i = 0; i < FUSE_VALUE_COUNT; i++) {
         const char *name = value_names[i].name;
         printf(", \"%s_ms\": %.4f, \"%s_low_ms\": %.4f, \"%s_high_ms\": %.4f", name,

@@ -25,6 +25,7 @@ struct fuse_replay_settings {
     double compute_ns;     /* 0: as long as the allreduce of all gradients takes here */
     uint64_t buffer_bytes; /* 0: by the options, as in_flight */
     int in_flight;
+    enum shoal_compression compression;
     int steps;
     bool check;
 };

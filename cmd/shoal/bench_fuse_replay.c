@@ -85,6 +85,7 @@ static int make_fuse(struct replay *replay)
     options.name = replay->settings->model.name;
     options.buffer_bytes = replay->settings->buffer_bytes;
     options.in_flight = replay->settings->in_flight;
+    options.compression = replay->settings->compression;
     if (call(replay, shoal_fuse_create(replay->group, &options, &replay->fuse)) != 0)
         return -1;
     for (int i = 0; i < replay->tensor_count; i++)

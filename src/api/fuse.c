@@ -58,7 +58,8 @@ static enum shoal_status check_sizes(const struct shoal_fuse_options *options)
     return SHOAL_OK;
 }
 
-static enum shoal_status check_compression(const struct shoal_fuse_options *options)
+static enum shoal_status check_compression(const struct comm_group *group,
+                                           const struct shoal_fuse_options *options)
 {
     const char *name = fuse_compression_name(options->compression);
     if (!name)
@@ -68,10 +69,16 @@ static enum shoal_status check_compression(const struct shoal_fuse_options *opti
         return base_error(SHOAL_ERR_UNSUPPORTED,
                           "options.compression is %s, which is of f32, and the tensors are %s",
                           name, kernel_dtype_name(options->dtype));
+    if (options->compression == SHOAL_COMPRESSION_INT8 && group->reproducible)
+        return base_error(
+            SHOAL_ERR_UNSUPPORTED,
+            "options.compression is int8, whose bits depend on where tensors lie, and "
+            "the group is reproducible: use bf16 or f16, or unset SHOAL_REPRODUCIBLE");
     return SHOAL_OK;
 }
 
-static enum shoal_status check_options(const struct shoal_fuse_options *options)
+static enum shoal_status check_options(const struct comm_group *group,
+                                       const struct shoal_fuse_options *options)
 {
     if (!options)
         return base_error(SHOAL_ERR_ARGUMENT, "options is NULL: they have the list of tensors");
@@ -90,7 +97,7 @@ static enum shoal_status check_options(const struct shoal_fuse_options *options)
                           "a fuse can't make the %s of %s: it takes sum and avg, avg not of bool",
                           kernel_op_name(options->op), kernel_dtype_name(options->dtype));
     TRY(check_sizes(options));
-    TRY(check_compression(options));
+    TRY(check_compression(group, options));
     return check_order(options);
 }
 
@@ -101,7 +108,7 @@ static enum shoal_status create(shoal_group_t group, const struct shoal_fuse_opt
     TRY(api_check_group(group));
     if (!out)
         return base_error(SHOAL_ERR_ARGUMENT, "out is NULL");
-    TRY(check_options(options));
+    TRY(check_options(api_group(group), options));
     struct fuse_place place = {api_group(group), api_submit, api_twin};
     TRY(fuse_create(&place, options, &fuse));
     *out = (shoal_fuse_t)fuse;
@@ -205,11 +212,17 @@ enum shoal_status shoal_fuse_counters(shoal_fuse_t fuse, struct shoal_fuse_count
                               "SHOAL_FUSE_COUNTERS_INIT"));
 }
 
+static enum shoal_status give_traffic(const struct fuse *fuse, struct shoal_counters *out)
+{
+    const struct comm_group *groups[] = {fuse_data_group(fuse), fuse_gather_group(fuse)};
+    return api_give_counters(groups, groups[1] ? 2 : 1, out);
+}
+
 enum shoal_status shoal_fuse_traffic(shoal_fuse_t fuse, struct shoal_counters *out)
 {
     enum shoal_status status = check(fuse);
     if (status == SHOAL_OK)
-        status = api_give_counters(fuse_data_group(inside(fuse)), out);
+        status = give_traffic(inside(fuse), out);
     return end(fuse, status);
 }
 

@@ -369,10 +369,12 @@ enum shoal_status api_give(void *out, const void *all, size_t bytes, size_t smal
     return SHOAL_OK;
 }
 
-enum shoal_status api_give_counters(const struct comm_group *group, struct shoal_counters *out)
+enum shoal_status api_give_counters(const struct comm_group *const *groups, int group_count,
+                                    struct shoal_counters *out)
 {
-    struct shoal_counters counted;
-    comm_counters_of(group, &counted);
+    struct shoal_counters counted = SHOAL_COUNTERS_INIT;
+    for (int i = 0; i < group_count; i++)
+        comm_counters_add(&counted, groups[i]);
     return api_give(out, &counted, sizeof(counted),
                     offsetof(struct shoal_counters, operations) + sizeof(uint64_t),
                     "SHOAL_COUNTERS_INIT");
@@ -381,7 +383,8 @@ enum shoal_status api_give_counters(const struct comm_group *group, struct shoal
 enum shoal_status shoal_group_counters(shoal_group_t group, struct shoal_counters *out)
 {
     enum shoal_status status = api_check_group(group);
-    return api_end(group, status == SHOAL_OK ? api_give_counters(api_group(group), out) : status);
+    const struct comm_group *one = api_group(group);
+    return api_end(group, status == SHOAL_OK ? api_give_counters(&one, 1, out) : status);
 }
 
 /* ---- memory

@@ -28,7 +28,8 @@ enum shoal_status api_twin(struct comm_group *parent, const char *name, uint64_t
  * what the first header had; init: the macro to start from. */
 enum shoal_status api_give(void *out, const void *all, size_t bytes, size_t smallest,
                            const char *init);
-enum shoal_status api_give_counters(const struct comm_group *group, struct shoal_counters *out);
+enum shoal_status api_give_counters(const struct comm_group *const *groups, int group_count,
+                                    struct shoal_counters *out);
 
 /* Whether SHOAL_ALGORITHM can be read. */
 enum shoal_status api_check_algorithm(void);

@@ -31,10 +31,9 @@ static uint64_t number_of(const atomic_ullong *number)
     return atomic_load_explicit(number, memory_order_relaxed);
 }
 
-void comm_counters_read(const struct comm_counters *counters, struct shoal_counters *out)
+static struct shoal_counters numbers_of(const struct comm_counters *counters)
 {
-    *out = (struct shoal_counters){
-        .struct_bytes = sizeof(*out),
+    struct shoal_counters now = {
         .operations = number_of(&counters->operations),
         .requests = number_of(&counters->requests),
         .inline_bytes = number_of(&counters->bytes[COMM_WAY_INLINE]),
@@ -50,26 +49,25 @@ void comm_counters_read(const struct comm_counters *counters, struct shoal_count
         .sleeps = number_of(&counters->sleeps),
     };
     for (int way = 0; way < COMM_WAY_COUNT; way++)
-        out->bytes += number_of(&counters->bytes[way]);
+        now.bytes += number_of(&counters->bytes[way]);
+    return now;
 }
 
 /* All members of shoal_counters but the first are numbers. */
-static void add(struct shoal_counters *sum, const struct shoal_counters *more)
+static void add(struct shoal_counters *sum, const struct comm_counters *counters)
 {
+    struct shoal_counters more = numbers_of(counters);
     uint64_t *to = &sum->operations;
-    const uint64_t *from = &more->operations;
+    const uint64_t *from = &more.operations;
     for (size_t i = 0; i < (sizeof(*sum) - sizeof(sum->struct_bytes)) / sizeof(*to); i++)
         to[i] += from[i];
 }
 
-void comm_counters_of(const struct comm_group *group, struct shoal_counters *out)
+void comm_counters_add(struct shoal_counters *sum, const struct comm_group *group)
 {
-    struct shoal_counters served;
-    comm_counters_read(&group->counters, out);
-    if (!group->served)
-        return;
-    comm_counters_read(&group->served->counters, &served);
-    add(out, &served);
+    add(sum, &group->counters);
+    if (group->served)
+        add(sum, &group->served->counters);
 }
 
 static void log_sum(const struct comm_world *world, const char *name)
@@ -90,9 +88,7 @@ static void log_sum(const struct comm_world *world, const char *name)
 void comm_counters_end(struct comm_group *group)
 {
     struct comm_world *world = group->world;
-    struct shoal_counters counted;
-    comm_counters_read(&group->counters, &counted);
-    add(&world->counted, &counted);
+    add(&world->counted, &group->counters);
     world->counted_groups++;
     if (group->is_root)
         log_sum(world, group->name);

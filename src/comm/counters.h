@@ -56,10 +56,8 @@ static inline void comm_count_sleeps(struct comm_counters *counters, uint64_t mo
 void comm_count_sent(struct comm_group *group, int peer, uint64_t bytes);
 void comm_count_received(struct comm_group *group, int peer, uint64_t bytes);
 
-/* The numbers as they are now; struct_bytes is set too. */
-void comm_counters_read(const struct comm_counters *counters, struct shoal_counters *out);
-/* A group's, with those of what servers summed for it. */
-void comm_counters_of(const struct comm_group *group, struct shoal_counters *out);
+/* Adds a group's numbers as they are now, with those of what servers summed for it. */
+void comm_counters_add(struct shoal_counters *sum, const struct comm_group *group);
 /* Adds the group's to those of its world; a root group then logs the sum. Token held, the group at
  * its end. */
 void comm_counters_end(struct comm_group *group);

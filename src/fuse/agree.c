@@ -239,6 +239,7 @@ static void move_tensors(struct fuse *fuse)
     move_values(fuse, fuse->arena);
     if (fuse->residual)
         move_values(fuse, fuse->residual);
+    fuse_clear_blocks(fuse);
     memcpy(fuse->order, fuse->agreed, sizeof(*fuse->order) * (size_t)fuse->tensor_count);
     fuse_layout(fuse->homes, fuse->tensor_count, fuse->order, fuse->windows, fuse->buffer_bytes);
 }

@@ -3,8 +3,9 @@
  * compress.c: gradients as they travel: packed before their buffer is ready, by the thread that
  * added the last of them, and unpacked when it is back.
  *
- * A packed buffer lies in the first part of its own memory, which nobody else reads until the
- * results are back. So it takes no memory, and ranks of one host sum it where it lies.
+ * A buffer of 16-bit floats lies in the first half of its own memory, which nobody else reads until
+ * the results are back. So it takes no memory, and ranks of one host sum it where it lies. What has
+ * 8 bits is in blocks.c.
  */
 #include <string.h>
 
@@ -15,12 +16,13 @@
 
 const char *fuse_compression_name(enum shoal_compression compression)
 {
-    static const char *const names[] = {"none", "bf16", "f16"};
+    static const char *const names[] = {"none", "bf16", "f16", "int8"};
     size_t number = (size_t)compression;
     return number < sizeof(names) / sizeof(names[0]) ? names[number] : NULL;
 }
 
-enum shoal_dtype fuse_wire_dtype(const struct fuse *fuse)
+/* As what elements travel in an allreduce. */
+static enum shoal_dtype wire_dtype(const struct fuse *fuse)
 {
     switch (fuse->compression) {
     case SHOAL_COMPRESSION_BF16: return SHOAL_BF16;
@@ -31,24 +33,39 @@ enum shoal_dtype fuse_wire_dtype(const struct fuse *fuse)
 
 uint64_t fuse_wire_bytes(const struct fuse *fuse, int buffer)
 {
-    return fuse->windows[buffer].bytes / fuse->elem_bytes *
-           kernel_dtype_bytes(fuse_wire_dtype(fuse));
+    if (fuse_has_blocks(fuse))
+        return fuse_blocks_bytes(fuse, buffer);
+    return fuse->windows[buffer].bytes / fuse->elem_bytes * kernel_dtype_bytes(wire_dtype(fuse));
 }
 
-void fuse_pack(struct fuse *fuse, int buffer)
+struct comm_call fuse_send_call(const struct fuse *fuse, int buffer)
+{
+    unsigned char *memory = fuse->arena + fuse->windows[buffer].offset;
+    if (fuse_has_blocks(fuse))
+        return fuse_exchange_call(fuse, buffer);
+    return (struct comm_call){.kind = COLL_ALLREDUCE,
+                              .dtype = wire_dtype(fuse),
+                              .op = fuse->op,
+                              .in = memory,
+                              .out = memory,
+                              .count = fuse->windows[buffer].bytes / fuse->elem_bytes,
+                              .in_place = true};
+}
+
+static void pack_halves(struct fuse *fuse, int buffer)
 {
     const struct fuse_window *window = &fuse->windows[buffer];
     void *memory = fuse->arena + window->offset;
     uint64_t count = window->bytes / fuse->elem_bytes;
     if (fuse->residual)
-        kernel_compress(fuse_wire_dtype(fuse), memory, memory,
+        kernel_compress(wire_dtype(fuse), memory, memory,
                         (float *)(void *)(fuse->residual + window->offset), count);
     else
-        kernel_from_f32(fuse_wire_dtype(fuse), memory, memory, count);
+        kernel_from_f32(wire_dtype(fuse), memory, memory, count);
 }
 
 /* From the end: an element grows over those behind it. */
-void fuse_unpack(struct fuse *fuse, int buffer)
+static void unpack_halves(struct fuse *fuse, int buffer)
 {
     const struct fuse_window *window = &fuse->windows[buffer];
     uint16_t stage[STAGE_COUNT], *packed = (uint16_t *)(void *)(fuse->arena + window->offset);
@@ -57,6 +74,16 @@ void fuse_unpack(struct fuse *fuse, int buffer)
         uint64_t part = left % STAGE_COUNT > 0 ? left % STAGE_COUNT : STAGE_COUNT;
         left -= part;
         memcpy(stage, packed + left, part * sizeof(*stage));
-        kernel_to_f32(fuse_wire_dtype(fuse), out + left, stage, part);
+        kernel_to_f32(wire_dtype(fuse), out + left, stage, part);
     }
+}
+
+void fuse_pack(struct fuse *fuse, int buffer)
+{
+    (fuse_has_blocks(fuse) ? fuse_pack_blocks : pack_halves)(fuse, buffer);
+}
+
+void fuse_unpack(struct fuse *fuse, int buffer)
+{
+    (fuse_has_blocks(fuse) ? fuse_unpack_blocks : unpack_halves)(fuse, buffer);
 }

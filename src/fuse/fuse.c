@@ -38,7 +38,7 @@ static void describe_late(struct fuse *fuse, char *text, size_t text_bytes)
     int late = -1;
     pthread_mutex_lock(&fuse->lock);
     for (int i = fuse->sent - 1; i >= 0; i--)
-        if (fuse->buffers[fuse->words[i].buffer].state == FUSE_SENT)
+        if (fuse->buffers[fuse->words[i].buffer].state != FUSE_REDUCED)
             late = (int)fuse->words[i].buffer;
     pthread_mutex_unlock(&fuse->lock);
     text[0] = '\0';
@@ -49,20 +49,22 @@ static void describe_late(struct fuse *fuse, char *text, size_t text_bytes)
                  fuse_tensor_text(fuse, fuse->windows[late].last_tensor, last));
 }
 
-/* Both groups have one cause: a rank may hear of either first. */
+/* All groups have one cause: a rank may hear of either first. */
 static void fail_with(struct fuse *fuse, enum shoal_status status, const char *text)
 {
     comm_group_fail(fuse->data, status, text);
     comm_group_fail(fuse->word_group, status, text);
+    if (fuse->gathers)
+        comm_group_fail(fuse->gathers, status, text);
     base_bell_ring(&fuse->bell);
 }
 
 /* What broke one of the groups, or the parent, breaks all that is of the fuse. */
 static void spread_failure(struct fuse *fuse)
 {
-    struct comm_group *groups[] = {fuse->data, fuse->word_group, fuse->place.parent};
-    for (int i = 0; i < 3; i++)
-        if (comm_group_broken(groups[i])) {
+    struct comm_group *groups[] = {fuse->data, fuse->word_group, fuse->gathers, fuse->place.parent};
+    for (int i = 0; i < 4; i++)
+        if (groups[i] && comm_group_broken(groups[i])) {
             enum shoal_status why = comm_group_health(groups[i]);
             fail_with(fuse, why, base_error_text());
             return;
@@ -72,8 +74,9 @@ static void spread_failure(struct fuse *fuse)
 enum shoal_status fuse_health(struct fuse *fuse)
 {
     char late[3 * FUSE_TENSOR_TEXT_BYTES];
-    bool whole = comm_group_broken(fuse->data) && comm_group_broken(fuse->word_group);
-    if (!whole)
+    bool spread = comm_group_broken(fuse->data) && comm_group_broken(fuse->word_group) &&
+                  (!fuse->gathers || comm_group_broken(fuse->gathers));
+    if (!spread)
         spread_failure(fuse);
     enum shoal_status status = comm_group_health(fuse->data);
     if (status == SHOAL_OK)
@@ -169,6 +172,8 @@ static enum shoal_status take_buffers(struct fuse *fuse, const struct shoal_fuse
     TRY(take_arena(fuse));
     if (fuse->compression != SHOAL_COMPRESSION_NONE && options->error_feedback)
         TRY(base_alloc(fuse->arena_bytes, "a fuse's residuals", (void **)&fuse->residual));
+    if (fuse_has_blocks(fuse))
+        TRY(fuse_take_blocks(fuse, options->error_feedback));
     return fuse->seen ? base_alloc(fuse->arena_bytes, "a fuse's spare", (void **)&fuse->spare)
                       : SHOAL_OK;
 }
@@ -204,6 +209,8 @@ static void give_back_requests(struct fuse *fuse)
             comm_request_wait((struct comm_request **)&fuse->words[b].request, -1);
         if (fuse->buffers[b].request)
             comm_request_wait((struct comm_request **)&fuse->buffers[b].request, -1);
+        if (fuse->buffers[b].gather_request)
+            comm_request_wait((struct comm_request **)&fuse->buffers[b].gather_request, -1);
     }
 }
 
@@ -212,6 +219,8 @@ static void release(struct fuse *fuse)
 {
     if (fuse->word_group)
         comm_group_close(fuse->word_group); /* first: its ends look at the other one */
+    if (fuse->gathers)
+        comm_group_close(fuse->gathers);
     if (fuse->data)
         comm_group_close(fuse->data);
     give_back_requests(fuse);
@@ -219,6 +228,7 @@ static void release(struct fuse *fuse)
     give_arena(fuse);
     base_free(fuse->spare);
     base_free(fuse->residual);
+    fuse_give_blocks(fuse);
     base_free(fuse->names);
     base_free(fuse->order);
     base_free(fuse->seen);
@@ -236,9 +246,13 @@ static enum shoal_status take_groups(struct fuse *fuse)
 {
     struct comm_group *parent = fuse->place.parent;
     uint64_t number = parent->split_number++;
-    char of_data[72], of_words[72];
+    char of_data[72], of_words[72], of_gathers[72];
     snprintf(of_data, sizeof(of_data), "%s (fuse)", fuse->name);
     snprintf(of_words, sizeof(of_words), "%s (order of the fuse)", fuse->name);
+    snprintf(of_gathers, sizeof(of_gathers), "%s (sums of the fuse)", fuse->name);
+    if (fuse_has_blocks(fuse))
+        TRY(fuse->place.twin(parent, of_gathers, comm_split_context(parent, number, 2),
+                             &fuse->gathers));
     TRY(fuse->place.twin(parent, of_data, comm_split_context(parent, number, 0), &fuse->data));
     return fuse->place.twin(parent, of_words, comm_split_context(parent, number, 1),
                             &fuse->word_group);
@@ -311,6 +325,11 @@ struct comm_group *fuse_parent(const struct fuse *fuse)
 struct comm_group *fuse_data_group(const struct fuse *fuse)
 {
     return fuse->data;
+}
+
+struct comm_group *fuse_gather_group(const struct fuse *fuse)
+{
+    return fuse->gathers;
 }
 
 void fuse_counters(struct fuse *fuse, struct shoal_fuse_counters *out)

@@ -44,7 +44,9 @@ enum shoal_status fuse_finish(struct fuse *fuse);
 int fuse_tensor_count(const struct fuse *fuse);
 int fuse_buffer_count(const struct fuse *fuse);
 struct comm_group *fuse_parent(const struct fuse *fuse);
+/* Where buffers are sent, and where sums are gathered apart from that; NULL: they are not. */
 struct comm_group *fuse_data_group(const struct fuse *fuse);
+struct comm_group *fuse_gather_group(const struct fuse *fuse);
 void fuse_counters(struct fuse *fuse, struct shoal_fuse_counters *out);
 void fuse_times(struct fuse *fuse, int buffer, struct shoal_fuse_times *out);
 

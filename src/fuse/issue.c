@@ -14,7 +14,7 @@
 
 /* What was chosen to be submitted. */
 struct move {
-    enum { MOVE_NOTHING, MOVE_SEND, MOVE_LISTEN } kind;
+    enum { MOVE_NOTHING, MOVE_SEND, MOVE_LISTEN, MOVE_GATHER } kind;
     int place; /* in words */
 };
 
@@ -90,6 +90,9 @@ static struct move next_move(struct fuse *fuse)
     if (!fuse->under_way || comm_group_broken(fuse->data))
         return (struct move){MOVE_NOTHING, 0};
     bool listens = !chooses(fuse);
+    if (fuse->gathered < fuse->sent &&
+        fuse->buffers[fuse->words[fuse->gathered].buffer].state == FUSE_SUMMED)
+        return (struct move){MOVE_GATHER, fuse->gathered++};
     if (!listens && fuse->named == fuse->sent && may_send(fuse) && most_urgent(fuse) >= 0)
         name_buffer(fuse, most_urgent(fuse));
     if (listens && fuse->named == fuse->buffer_count - 1)
@@ -198,28 +201,56 @@ static void on_reduced(void *user, enum shoal_status status)
         fuse_issue(fuse);
 }
 
+/* Sums are gathered in the order in which buffers were sent, whichever was summed first here. */
+static void on_exchanged(void *user, enum shoal_status status)
+{
+    struct fuse_buffer *buffer = user;
+    struct fuse *fuse = buffer->fuse;
+    if (status != SHOAL_OK) {
+        base_bell_ring(&fuse->bell);
+        return;
+    }
+    fuse_sum_blocks(fuse, (int)(buffer - fuse->buffers));
+    pthread_mutex_lock(&fuse->lock);
+    buffer->state = FUSE_SUMMED;
+    pthread_mutex_unlock(&fuse->lock);
+    fuse_issue(fuse);
+}
+
+static void on_gathered(void *user, enum shoal_status status)
+{
+    struct fuse_buffer *buffer = user;
+    if (status != SHOAL_OK)
+        fuse_health(buffer->fuse); /* breaks the rest, with the cause of the gathers' group */
+    on_reduced(user, status);
+}
+
 static enum shoal_status send_buffer(struct fuse *fuse, int place)
 {
-    uint32_t b = fuse->words[place].buffer;
+    int b = (int)fuse->words[place].buffer;
     struct fuse_buffer *buffer = &fuse->buffers[b];
-    unsigned char *memory = fuse->arena + fuse->windows[b].offset;
-    struct comm_call call = {.kind = COLL_ALLREDUCE,
-                             .dtype = fuse_wire_dtype(fuse),
-                             .op = fuse->op,
-                             .in = memory,
-                             .out = memory,
-                             .count = fuse->windows[b].bytes / fuse->elem_bytes,
-                             .in_place = true};
+    struct comm_call call = fuse_send_call(fuse, b);
     if (chooses(fuse) && has_word(fuse, place))
         TRY(submit_word(fuse, place));
     TRY(fuse->place.submit(fuse->data, &call, &buffer->request));
-    return comm_request_on_done((struct comm_request *)buffer->request, on_reduced, buffer);
+    return comm_request_on_done((struct comm_request *)buffer->request,
+                                fuse_has_blocks(fuse) ? on_exchanged : on_reduced, buffer);
+}
+
+static enum shoal_status gather_sums(struct fuse *fuse, int place)
+{
+    int b = (int)fuse->words[place].buffer;
+    struct fuse_buffer *buffer = &fuse->buffers[b];
+    struct comm_call call = fuse_gather_call(fuse, b);
+    TRY(fuse->place.submit(fuse->gathers, &call, &buffer->gather_request));
+    return comm_request_on_done((struct comm_request *)buffer->gather_request, on_gathered, buffer);
 }
 
 static void carry_out(struct fuse *fuse, struct move move)
 {
-    enum shoal_status status =
-        move.kind == MOVE_SEND ? send_buffer(fuse, move.place) : listen_for_word(fuse, move.place);
+    enum shoal_status status = move.kind == MOVE_SEND     ? send_buffer(fuse, move.place)
+                               : move.kind == MOVE_GATHER ? gather_sums(fuse, move.place)
+                                                          : listen_for_word(fuse, move.place);
     if (status != SHOAL_OK)
         fuse_fail(fuse, status, "%s", base_error_text());
 }

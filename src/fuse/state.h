@@ -5,7 +5,8 @@
  * A step begins with the first tensor that is added (or a flush, or finish) and ends in
  * fuse_finish. In a step a tensor is: missing -> claimed (its gradient is being copied) -> added; a
  * buffer: filling -> ready (all its tensors are added, and it is packed) -> sent -> reduced (and
- * unpacked).
+ * unpacked). One of 8 bits is summed after it was sent: this rank's shard of it, which then is
+ * gathered.
  *
  * Invariants
  *  1. What changes below `lock` is touched under it, but for requests, which belong to the thread
@@ -38,17 +39,25 @@ struct fuse_tensor {
     void *out;        /* where the result is still to be copied; NULL: nowhere */
 };
 
-enum fuse_state { FUSE_FILLING, FUSE_READY, FUSE_SENT, FUSE_REDUCED };
+enum fuse_state { FUSE_FILLING, FUSE_READY, FUSE_SENT, FUSE_SUMMED, FUSE_REDUCED };
 
 struct fuse_buffer {
     struct fuse *fuse;
     enum fuse_state state;
-    atomic_bool is_reduced; /* state, for those who wait without the lock */
-    bool named;             /* it stands in words */
-    int missing;            /* tensors that are not added yet */
-    uint64_t ready_as;      /* the how-manieth it was ready */
-    shoal_request_t request;
+    atomic_bool is_reduced;                  /* state, for those who wait without the lock */
+    bool named;                              /* it stands in words */
+    int missing;                             /* tensors that are not added yet */
+    uint64_t ready_as;                       /* the how-manieth it was ready */
+    shoal_request_t request, gather_request; /* the second one with int8 only */
     struct shoal_fuse_times times;
+};
+
+/* Buffers of 8 bits: of each buffer one area, which has a shard for each rank. */
+struct fuse_blocks {
+    uint64_t shard_blocks;                  /* of the largest buffer */
+    struct kernel_block *packed, *received; /* [buffers][ranks][shard_blocks] */
+    float *residual; /* [buffers][shard_blocks] blocks: what rounding of this rank's sums has lost;
+                      * NULL: nothing is kept */
 };
 
 /* Which buffer is sent at this place of the order. */
@@ -61,6 +70,7 @@ struct fuse {
     struct fuse_place place;
     struct comm_group *data;       /* of the buffers */
     struct comm_group *word_group; /* of the words which of them is next */
+    struct comm_group *gathers;    /* of sums of 8 bits, in the order of words; NULL: none */
     char name[48];
     char *names; /* of the tensors, one behind the other */
     enum shoal_dtype dtype;
@@ -74,6 +84,7 @@ struct fuse {
     unsigned char *spare;        /* [arena_bytes] until the order is learnt, then NULL */
     unsigned char *residual;     /* [arena_bytes] what rounding has lost of each element on this
                                   * rank; NULL: nothing is kept */
+    struct fuse_blocks blocks;   /* with int8 */
     uint32_t *order;             /* [tensor_count] as tensors lie in the arena */
     struct fuse_home *homes;     /* [tensor_count] */
     struct fuse_window *windows; /* [buffer_count] */
@@ -93,6 +104,7 @@ struct fuse {
     int claimed_count;
     uint64_t ready_count; /* buffers that were ready so far, in all steps */
     int named, sent;      /* of words */
+    int gathered;         /* of those that are sent */
     int ready_now;        /* buffers that are ready and not sent */
     bool listening;       /* the next word is on its way here */
     bool moving;          /* a thread submits */
@@ -123,9 +135,28 @@ void fuse_clear_buffers(struct fuse *fuse);
  * gradients again. For fuses that compress; the buffer is the caller's. */
 void fuse_pack(struct fuse *fuse, int buffer);
 void fuse_unpack(struct fuse *fuse, int buffer);
-/* As what the buffers' elements travel, and how many bytes such a buffer has then. */
-enum shoal_dtype fuse_wire_dtype(const struct fuse *fuse);
+/* How many bytes such a buffer has as it travels. */
 uint64_t fuse_wire_bytes(const struct fuse *fuse, int buffer);
+/* The call that sends it. */
+struct comm_call fuse_send_call(const struct fuse *fuse, int buffer);
+
+/* blocks.c: for int8. */
+static inline bool fuse_has_blocks(const struct fuse *fuse)
+{
+    return fuse->compression == SHOAL_COMPRESSION_INT8;
+}
+enum shoal_status fuse_take_blocks(struct fuse *fuse, bool feedback);
+void fuse_give_blocks(struct fuse *fuse);
+/* Tensors have moved: what rounding of sums has lost belongs to no element any more. */
+void fuse_clear_blocks(struct fuse *fuse);
+uint64_t fuse_blocks_bytes(const struct fuse *fuse, int buffer);
+void fuse_pack_blocks(struct fuse *fuse, int buffer);
+void fuse_unpack_blocks(struct fuse *fuse, int buffer);
+/* All ranks' parts of this rank's shard become its sum. The buffer was sent. */
+void fuse_sum_blocks(struct fuse *fuse, int buffer);
+/* The calls that bring ranks their shards, and the sums to all. */
+struct comm_call fuse_exchange_call(const struct fuse *fuse, int buffer);
+struct comm_call fuse_gather_call(const struct fuse *fuse, int buffer);
 
 /* issue.c: submits what can go now. Any thread, lock not held. */
 void fuse_issue(struct fuse *fuse);

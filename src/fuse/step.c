@@ -39,8 +39,10 @@ static void begin_step(struct fuse *fuse)
         return;
     atomic_store(&fuse->data->timeout_ms, timeout_ms);
     atomic_store(&fuse->word_group->timeout_ms, timeout_ms);
+    if (fuse->gathers)
+        atomic_store(&fuse->gathers->timeout_ms, timeout_ms);
     fuse->step++;
-    fuse->claimed_count = fuse->ready_now = fuse->named = fuse->sent = 0;
+    fuse->claimed_count = fuse->ready_now = fuse->named = fuse->sent = fuse->gathered = 0;
     atomic_store(&fuse->added_count, 0);
     atomic_store(&fuse->reduced_count, 0);
     for (int i = 0; i < fuse->tensor_count; i++)
@@ -343,9 +345,12 @@ static enum shoal_status give_up_requests(struct fuse *fuse)
 {
     for (int b = 0; b < fuse->buffer_count; b++) {
         struct comm_request **sum = (struct comm_request **)&fuse->buffers[b].request;
+        struct comm_request **gather = (struct comm_request **)&fuse->buffers[b].gather_request;
         struct comm_request **word = (struct comm_request **)&fuse->words[b].request;
         if (*sum)
             TRY(comm_request_wait(sum, -1));
+        if (*gather)
+            TRY(comm_request_wait(gather, -1));
         if (*word)
             TRY(comm_request_wait(word, -1));
     }

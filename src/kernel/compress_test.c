@@ -115,11 +115,87 @@ static void nothing_is_lost_for_good(void **state)
     assert_true(sum + residual == 4096 * value);
 }
 
+/* ---- 8 bits in blocks ---- */
+
+#define BLOCKS (SAMPLES / KERNEL_BLOCK_COUNT)
+#define COUNT  ((size_t)BLOCKS * KERNEL_BLOCK_COUNT)
+
+/* Blocks of ordinary numbers, of large ones, of subnormals and of zeros. */
+static void make_blocks(void)
+{
+    make_samples();
+    for (size_t i = 0; i < COUNT; i++) {
+        size_t block = i / KERNEL_BLOCK_COUNT;
+        if (block == 1)
+            values[i] = residuals[i] = 0;
+        else if (block == 2)
+            values[i] = half_float_of((uint32_t)(i % 90));
+        else if (block == 3)
+            values[i] = 0x1p-119f * (float)(i % 7);
+    }
+}
+
+/* What is lost is at most half a scale; odd numbers stay what they are, and leave nothing. */
+static void check_block(const struct kernel_block *block, const float *wanted, const float *got,
+                        const float *kept)
+{
+    float largest = 0;
+    for (int i = 0; i < KERNEL_BLOCK_COUNT; i++) {
+        if (isnan(wanted[i])) {
+            assert_true(isnan(got[i]) && kept[i] == 0);
+        } else if (isinf(wanted[i])) {
+            assert_true(got[i] == wanted[i] && kept[i] == 0);
+        } else {
+            largest = fabsf(wanted[i]) > largest ? fabsf(wanted[i]) : largest;
+            assert_true(kept[i] == wanted[i] - got[i]);
+            assert_true(block->scale == 0 || fabsf(kept[i]) <= 0.50001f * block->scale);
+        }
+    }
+    assert_true(block->scale == (largest / 126 < 0x1p-126f ? 0 : largest / 126));
+}
+
+static void check_blocks(const struct kernel_block *expected, const float *expected_sum)
+{
+    static struct kernel_block blocks[BLOCKS];
+    static float kept[COUNT], got[COUNT], wanted[COUNT];
+    memcpy(kept, residuals, sizeof(kept));
+    for (size_t i = 0; i < COUNT; i++)
+        wanted[i] = values[i] + residuals[i];
+    kernel_pack_blocks(blocks, values, kept, BLOCKS);
+    kernel_unpack_blocks(got, blocks, false, BLOCKS);
+    for (size_t i = 0; i < BLOCKS; i++)
+        check_block(&blocks[i], wanted + i * KERNEL_BLOCK_COUNT, got + i * KERNEL_BLOCK_COUNT,
+                    kept + i * KERNEL_BLOCK_COUNT);
+    assert_memory_equal(blocks, expected, sizeof(blocks));
+    kernel_unpack_blocks(got, blocks, true, BLOCKS);
+    for (size_t i = 0; i < COUNT; i++)
+        assert_true(got[i] == expected_sum[i] || (isnan(got[i]) && isnan(expected_sum[i])));
+    kernel_pack_blocks(blocks, wanted, NULL, BLOCKS);
+    assert_memory_equal(blocks, expected, sizeof(blocks));
+}
+
+static void every_form_makes_the_same_blocks(void **state)
+{
+    (void)state;
+    static struct kernel_block blocks[BLOCKS];
+    static float kept[COUNT], sum[COUNT];
+    make_blocks();
+    memcpy(kept, residuals, sizeof(kept));
+    assert_true(kernel_force_isa("scalar"));
+    kernel_pack_blocks(blocks, values, kept, BLOCKS);
+    kernel_unpack_blocks(sum, blocks, false, BLOCKS);
+    kernel_unpack_blocks(sum, blocks, true, BLOCKS);
+    for (const struct kernel_form *form = kernel_forms; form->name != NULL; form++)
+        if (kernel_force_isa(form->name))
+            check_blocks(blocks, sum);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_keeps_what_is_lost),
         cmocka_unit_test(nothing_is_lost_for_good),
+        cmocka_unit_test(every_form_makes_the_same_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

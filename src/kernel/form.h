@@ -30,6 +30,14 @@ void kernel_reference_to_f32(enum shoal_dtype from, float *out, const void *in, 
 void kernel_reference_from_f32(enum shoal_dtype to, void *out, const float *in, size_t count);
 void kernel_reference_compress(enum shoal_dtype to, void *out, const float *in, float *residual,
                                size_t count);
+void kernel_reference_pack_block(struct kernel_block *out, const float *in, float *residual);
+void kernel_reference_unpack_block(float *out, const struct kernel_block *in, bool add);
+
+/* The largest code, and the least scale: its inverse is finite. */
+#define KERNEL_CODE_MAX  126
+#define KERNEL_SCALE_MIN 0x1p-126f
+#define KERNEL_CODE_INF  127
+#define KERNEL_CODE_NAN  (-128)
 
 /* ---- kernel_reduce with wide arrays, by the doors of whichever form is in use ---- */
 
@@ -89,6 +97,8 @@ struct kernel_loops {
     void (*bf16_from_f32)(void *out, const float *in, size_t count);
     void (*f16_compress)(void *out, const float *in, float *residual, size_t count);
     void (*bf16_compress)(void *out, const float *in, float *residual, size_t count);
+    void (*pack_block)(struct kernel_block *out, const float *in, float *residual);
+    void (*unpack_block)(float *out, const struct kernel_block *in, bool add);
 };
 
 void kernel_vector_reduce(const struct kernel_loops *loops, const struct kernel_reduce *how,

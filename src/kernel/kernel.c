@@ -240,3 +240,25 @@ void kernel_compress(enum shoal_dtype to, void *out, const float *in, float *res
     }
     rounding_leave(mode);
 }
+
+void kernel_pack_blocks(struct kernel_block *out, const float *in, float *residual,
+                        size_t block_count)
+{
+    const struct kernel_loops *loops = form_now()->loops;
+    uint64_t mode = rounding_enter();
+    for (size_t i = 0; i < block_count; i++)
+        (loops ? loops->pack_block
+               : kernel_reference_pack_block)(&out[i], in + i * KERNEL_BLOCK_COUNT,
+                                              residual ? residual + i * KERNEL_BLOCK_COUNT : NULL);
+    rounding_leave(mode);
+}
+
+void kernel_unpack_blocks(float *out, const struct kernel_block *in, bool add, size_t block_count)
+{
+    const struct kernel_loops *loops = form_now()->loops;
+    uint64_t mode = rounding_enter();
+    for (size_t i = 0; i < block_count; i++)
+        (loops ? loops->unpack_block : kernel_reference_unpack_block)(out + i * KERNEL_BLOCK_COUNT,
+                                                                      &in[i], add);
+    rounding_leave(mode);
+}

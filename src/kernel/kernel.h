@@ -94,6 +94,22 @@ void kernel_from_f32(enum shoal_dtype to, void *out, const float *in, size_t cou
 void kernel_compress(enum shoal_dtype to, void *out, const float *in, float *residual,
                      size_t count);
 
+/* Numbers of 8 bits, with a scale for each block of them. A code from -126 to 126 stands for itself
+ * times the scale, 127 and -127 for infinities, -128 for NaN. */
+#define KERNEL_BLOCK_COUNT 256
+struct kernel_block {
+    float scale; /* the largest finite size in the block / 126; 0 where that is less than 2^-126 */
+    int8_t codes[KERNEL_BLOCK_COUNT];
+};
+
+/* Packs whole blocks: in[i] + residual[i], in f32, rounded to the nearest code, even if there are
+ * two; what that lost becomes residual[i], or 0 where it is not finite. Under a scale of 0 all that
+ * is finite is lost. residual NULL: nothing is added or kept. */
+void kernel_pack_blocks(struct kernel_block *out, const float *in, float *residual,
+                        size_t block_count);
+/* What the blocks stand for, in f32; add: is added to out. */
+void kernel_unpack_blocks(float *out, const struct kernel_block *in, bool add, size_t block_count);
+
 /* The form in use: "scalar" (the reference), "base" (16-byte vectors; SSE2 on x86), "avx2",
  * "avx512" or "neon". The best one that this processor has, or the one that option SHOAL_ISA names.
  */

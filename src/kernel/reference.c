@@ -269,3 +269,55 @@ void kernel_reference_compress(enum shoal_dtype to, void *out, const float *in, 
         write_f32(residual, i, isfinite(lost) ? lost : 0);
     }
 }
+
+/* ---- 8 bits in blocks ---- */
+
+static float scale_of(const float *values)
+{
+    float largest = 0;
+    for (size_t i = 0; i < KERNEL_BLOCK_COUNT; i++)
+        if (isfinite(values[i]) && fabsf(values[i]) > largest)
+            largest = fabsf(values[i]);
+    float scale = largest / KERNEL_CODE_MAX;
+    return scale >= KERNEL_SCALE_MIN ? scale : 0;
+}
+
+static int8_t code_of(float value, float scale)
+{
+    if (isnan(value))
+        return KERNEL_CODE_NAN;
+    if (isinf(value))
+        return value > 0 ? KERNEL_CODE_INF : -KERNEL_CODE_INF;
+    return scale > 0 ? (int8_t)rintf(value * (1 / scale)) : 0;
+}
+
+static float value_of(int8_t code, float scale)
+{
+    if (code == KERNEL_CODE_NAN)
+        return (float)NAN;
+    if (code == KERNEL_CODE_INF || code == -KERNEL_CODE_INF)
+        return code > 0 ? (float)INFINITY : -(float)INFINITY;
+    return (float)code * scale;
+}
+
+void kernel_reference_pack_block(struct kernel_block *out, const float *in, float *residual)
+{
+    float values[KERNEL_BLOCK_COUNT];
+    for (size_t i = 0; i < KERNEL_BLOCK_COUNT; i++)
+        values[i] = residual ? in[i] + residual[i] : in[i];
+    out->scale = scale_of(values);
+    for (size_t i = 0; i < KERNEL_BLOCK_COUNT; i++) {
+        out->codes[i] = code_of(values[i], out->scale);
+        float lost = values[i] - value_of(out->codes[i], out->scale);
+        if (residual)
+            residual[i] = isfinite(lost) ? lost : 0;
+    }
+}
+
+void kernel_reference_unpack_block(float *out, const struct kernel_block *in, bool add)
+{
+    for (size_t i = 0; i < KERNEL_BLOCK_COUNT; i++) {
+        float value = value_of(in->codes[i], in->scale);
+        out[i] = add ? out[i] + value : value;
+    }
+}

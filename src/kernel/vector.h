@@ -171,6 +171,8 @@ INLINE void own_lines(const char *at, size_t bytes)
 #define LANE_UNSIGNED
 #include "kernel/vector_lane.h"
 
+#include "kernel/vector_block.h"
+
 /* ---- the table ---- */
 
 #define ORDER_OPS(lane) [COMBINE_MIN] = reduce_min_##lane, [COMBINE_MAX] = reduce_max_##lane
@@ -214,4 +216,6 @@ const struct kernel_loops VECTOR_LOOPS = {
     .bf16_from_f32 = from_f32_bf16,
     .f16_compress = compress_f16,
     .bf16_compress = compress_bf16,
+    .pack_block = pack_block,
+    .unpack_block = unpack_block,
 };
