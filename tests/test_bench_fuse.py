@@ -74,6 +74,15 @@ def test_the_links_of_hosts_carry_what_they_must():
     assert row["link_bytes"] == pytest.approx(row["link_bound_bytes"], rel=0.01)
 
 
+@needs_root
+def test_with_as_many_servers_as_hosts_each_link_carries_a_buffer_once():
+    hosts = ["--virtual-hosts", 3, "--servers", 3]
+    row = replay("--model", "mask-rcnn-r50", "--scale", 0.01, *hosts, "--steps", 2)
+    assert_consistent(row)
+    assert (row["ranks"], row["hosts"]) == (3, 3)
+    assert row["link_bytes"] == pytest.approx(row["bytes"], rel=0.01)
+
+
 def test_a_model_may_be_a_file_and_text_is_for_people(tmp_path):
     table = tmp_path / "small.txt"
     table.write_text("model small\nparameters 1200\nfrozen 0\nb 200 0\nw 10x100 1000\n")

@@ -29,6 +29,8 @@ enum shoal_status bench_launch_check(const struct bench_launch *launch)
                           "--virtual-hosts makes its own hosts; leave --hosts and --agent out");
     if (values[BENCH_LAUNCH_RATE] != NULL && values[BENCH_LAUNCH_VIRTUAL_HOSTS] == NULL)
         return base_error(SHOAL_ERR_ARGUMENT, "--rate goes with --virtual-hosts");
+    if (values[BENCH_LAUNCH_SERVERS] != NULL && !bench_launch_wanted(launch))
+        return base_error(SHOAL_ERR_ARGUMENT, "--servers goes with --hosts or --virtual-hosts");
     if (agent && !hosts)
         return base_error(SHOAL_ERR_ARGUMENT, "--agent goes with --hosts");
     return SHOAL_OK;
@@ -80,11 +82,27 @@ static enum shoal_status virtual_host_list(const char *count_text, const char *r
     return SHOAL_OK;
 }
 
+/* The virtual hosts behind those of ranks: how many hosts there are then, and the servers' list. */
+static enum shoal_status virtual_server_list(const char *count_text, const char *servers_text,
+                                             char total[16], char *out, size_t capacity)
+{
+    long hosts = 0, servers = 0;
+    size_t used = 0;
+    TRY(argument_number("--virtual-hosts", count_text, 1, VHOSTS_MAX, &hosts));
+    if (servers_text != NULL)
+        TRY(argument_number("--servers", servers_text, 1, VHOSTS_MAX - hosts, &servers));
+    for (long i = 0; i < servers; i++)
+        used +=
+            (size_t)snprintf(out + used, capacity - used, "%svh%ld", i > 0 ? "," : "", hosts + i);
+    snprintf(total, 16, "%ld", hosts + servers);
+    return SHOAL_OK;
+}
+
 /* Adds this command's own arguments but those that start ranks. */
 static void words_add_measurement(struct words *words, int argc, char **argv)
 {
-    static const char *const starting[] = {"-n",      "--ranks",         "-H",    "--hosts",
-                                           "--agent", "--virtual-hosts", "--rate"};
+    static const char *const starting[] = {"-n",      "--ranks",         "-H",     "--hosts",
+                                           "--agent", "--virtual-hosts", "--rate", "--servers"};
     for (int i = 1; i < argc; i++) {
         bool skipped = false, joined = false;
         for (size_t j = 0; j < sizeof(starting) / sizeof(starting[0]); j++) {
@@ -108,14 +126,17 @@ enum shoal_status bench_launch_become(const struct bench_launch *launch, const c
     struct words words = {.count = 0};
     const char *const *values = launch->values;
     const char *virtual_hosts = values[BENCH_LAUNCH_VIRTUAL_HOSTS];
+    const char *servers = values[BENCH_LAUNCH_SERVERS];
     char self[OWN_PATH_BYTES], hosts[VHOSTS_MAX * 16], agent[OWN_PATH_BYTES + 104];
+    char server_hosts[VHOSTS_MAX * 16], total[16];
     TRY(own_program_path(self));
     snprintf(agent, sizeof(agent), "'%s' vhosts-exec {host} --", self);
     if (virtual_hosts != NULL) {
         TRY(virtual_host_list(virtual_hosts, values[BENCH_LAUNCH_RANKS], hosts, sizeof(hosts)));
+        TRY(virtual_server_list(virtual_hosts, servers, total, server_hosts, sizeof(server_hosts)));
         words_add(&words, self);
         words_add(&words, "vhosts");
-        words_add_option(&words, "-n", virtual_hosts);
+        words_add_option(&words, "-n", total);
         words_add_option(&words, "--rate", values[BENCH_LAUNCH_RATE]);
         words_add(&words, "--");
     }
@@ -124,6 +145,8 @@ enum shoal_status bench_launch_become(const struct bench_launch *launch, const c
     words_add(&words, "--no-tag");
     words_add_option(&words, "-n", values[BENCH_LAUNCH_RANKS]);
     words_add_option(&words, "--hosts", virtual_hosts ? hosts : values[BENCH_LAUNCH_HOSTS]);
+    words_add_option(&words, "--servers", servers);
+    words_add_option(&words, "--server-hosts", virtual_hosts && servers ? server_hosts : NULL);
     words_add_option(&words, "--agent", virtual_hosts ? agent : values[BENCH_LAUNCH_AGENT]);
     words_add(&words, "--");
     words_add(&words, self);

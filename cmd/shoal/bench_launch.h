@@ -14,6 +14,7 @@
 enum {
     BENCH_LAUNCH_RANKS,
     BENCH_LAUNCH_HOSTS,
+    BENCH_LAUNCH_SERVERS,
     BENCH_LAUNCH_AGENT,
     BENCH_LAUNCH_VIRTUAL_HOSTS,
     BENCH_LAUNCH_RATE,
@@ -24,6 +25,7 @@ enum {
 #define BENCH_LAUNCH_ROWS                                                                          \
     {"ranks", 'n', "N", "start N ranks here, or on the given hosts (default: one per slot)"},      \
         {"hosts", 'H', "LIST", "start ranks on hosts: a:2,b:2; as `shoal run`"},                   \
+        {"servers", 0, "K", "and K servers; beside virtual hosts, one on each of K more"},         \
         {"agent", 0, "COMMAND", "how to reach the hosts; as `shoal run`"},                         \
         {"virtual-hosts", 0, "N", "make N virtual hosts on this machine, and start there (root)"}, \
     {                                                                                              \
