@@ -52,17 +52,6 @@ static uint64_t segments_max(const struct part *parts, int part_count, uint64_t 
     return coll_segments_in(longest, segment_count);
 }
 
-/* The member `distance` places after (before) the caller. */
-static int member_after(const struct team *team, int distance)
-{
-    return (team->me + distance) % team->size;
-}
-
-static int member_before(const struct team *team, int distance)
-{
-    return (team->me + team->size - distance) % team->size;
-}
-
 /* How many have data; the others are servers. */
 static int data_count(const struct team *team)
 {
@@ -72,6 +61,27 @@ static int data_count(const struct team *team)
 static bool has_data(const struct team *team, int member)
 {
     return member < data_count(team);
+}
+
+/* The member `turn` places after the caller, which may be less than 0: in a circle of members and,
+ * behind it, one of servers, so that not all members begin with the same server. */
+static int member_at(const struct team *team, int distance, int turn)
+{
+    int members = data_count(team), servers = team->server_count;
+    if (has_data(team, team->me) ? distance < members : distance <= members)
+        return ((team->me + turn) % members + members) % members;
+    return members + ((team->me - members + turn) % servers + servers) % servers;
+}
+
+/* The member `distance` places after (before) the caller. */
+static int member_after(const struct team *team, int distance)
+{
+    return member_at(team, distance, distance);
+}
+
+static int member_before(const struct team *team, int distance)
+{
+    return member_at(team, distance, -distance);
 }
 
 /* A reduce over a team on its way through the segments. */

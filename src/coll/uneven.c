@@ -43,10 +43,12 @@ static bool is_server(const struct coll_shape *shape)
     return shape->rank >= schedule_rank_count(shape);
 }
 
-#define PART_BYTES_MIN (UINT64_C(16) << 10)
+#define PART_BYTES_MIN    (UINT64_C(16) << 10)
+#define SERVED_PART_BYTES (UINT64_C(32) << 10) /* measured: docs/servers.md */
 
-/* Elements of a piece whose largest part is half a segment: the last piece's way through the
- * slowest link and its result's way back come on top of the link's due, so pieces are short. */
+/* Elements of a piece whose largest part is half a segment, or with servers of a length that is
+ * best where all flows of a rank go to a few ports: the last piece's way through the slowest link
+ * and its result's way back come on top of the link's due, so pieces are short. */
 static uint64_t piece_count(const struct coll_shape *shape)
 {
     uint64_t largest = 1, segment = shape->segment_count;
@@ -55,7 +57,9 @@ static uint64_t piece_count(const struct coll_shape *shape)
             largest = shape->shares[i];
     if (segment > shape->count)
         segment = shape->count;
-    if (segment / 2 * shape->elem_bytes >= PART_BYTES_MIN)
+    if (shape->server_count > 0 && segment * shape->elem_bytes > SERVED_PART_BYTES)
+        segment = SERVED_PART_BYTES / shape->elem_bytes;
+    else if (shape->server_count == 0 && segment / 2 * shape->elem_bytes >= PART_BYTES_MIN)
         segment /= 2;
     return segment / largest * SCHEDULE_SHARES_WHOLE +
            segment % largest * SCHEDULE_SHARES_WHOLE / largest;
