@@ -178,7 +178,7 @@ static void test_bounds(void **state)
 /* ---- what rounding has lost comes back
  * ---------------------------------------------------------------------------------------------- */
 
-#define MANY_STEPS 512
+#define MANY_STEPS 128
 
 /* The error of the mean over all steps, of a gradient that stays the same; rank 0 alone has one, so
  * that only its own rounding is seen. */
