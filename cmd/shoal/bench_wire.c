@@ -23,6 +23,7 @@
 #include "base/memory.h"
 #include "base/options.h"
 #include "base/status.h"
+#include "boot/address.h"
 
 #define CONNECT_TIMEOUT_MS  20000
 #define EXCHANGE_TIMEOUT_MS 60000
@@ -63,17 +64,13 @@ struct bench_wire {
 /* ---- addresses
  * ------------------------------------------------------------------------------------ */
 
-/* Whether an interface is the one that the option names, by name or by the beginning of its
- * address. */
+/* Whether an interface is among those that the option names. */
 static bool interface_fits(const struct ifaddrs *entry, const char *wanted)
 {
     char text[INET_ADDRSTRLEN];
     const struct sockaddr_in *address = (const struct sockaddr_in *)(const void *)entry->ifa_addr;
-    if (wanted == NULL)
-        return true;
-    return strcmp(entry->ifa_name, wanted) == 0 ||
-           (inet_ntop(AF_INET, &address->sin_addr, text, sizeof(text)) != NULL &&
-            strncmp(text, wanted, strlen(wanted)) == 0);
+    return wanted == NULL || (inet_ntop(AF_INET, &address->sin_addr, text, sizeof(text)) != NULL &&
+                              boot_address_is_named(entry->ifa_name, text, wanted));
 }
 
 /* An IPv4 address by which other hosts reach this one. */

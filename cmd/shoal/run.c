@@ -57,7 +57,8 @@ static const struct argument table[RUN_COUNT] = {
                           "this program on the other hosts (default: the path it has here)"},
     [RUN_INTERFACE] = {"interface", 0, "NAME",
                        "network by which the hosts reach each other: an interface (eth1) or the\n"
-                       "beginning of an address (10.0.) (default: what answers)"},
+                       "beginning of an address (10.0.) (default: what answers); several with\n"
+                       "commas are used together: eth0,eth1"},
     [RUN_ENV] = {"env", 'x', "NAME=VALUE", "a variable for the ranks; may be given often"},
     [RUN_WDIR] = {"wdir", 0, "DIR", "where the ranks work, on every host (default: here)"},
     [RUN_TIMEOUT] = {"timeout", 0, "SECONDS", "end the job after this time, with status 124"},

@@ -107,12 +107,22 @@ static bool usable(const struct ifaddrs *entry)
     return address->sa_family == AF_INET;
 }
 
+bool boot_address_is_named(const char *interface, const char *text, const char *words)
+{
+    for (size_t bytes; *words != '\0'; words += bytes + (words[bytes] == ',')) {
+        bytes = strcspn(words, ",");
+        bool named = strlen(interface) == bytes && strncmp(interface, words, bytes) == 0;
+        if (bytes > 0 && (named || strncmp(text, words, bytes) == 0))
+            return true;
+    }
+    return false;
+}
+
 /* 0: named by the option, 1: others, 2: loopback. IPv4 and IPv6 keep the system's order. */
 static int order(const struct ifaddrs *entry, const char *text)
 {
     const char *wanted = base_option_text(OPTION_INTERFACE);
-    if (wanted != NULL && (strcmp(wanted, entry->ifa_name) == 0 ||
-                           strncmp(text + (text[0] == '['), wanted, strlen(wanted)) == 0))
+    if (wanted != NULL && boot_address_is_named(entry->ifa_name, text + (text[0] == '['), wanted))
         return 0;
     return boot_address_is_loopback(entry->ifa_addr) ? 2 : 1;
 }

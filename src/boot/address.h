@@ -29,4 +29,8 @@ enum shoal_status boot_address_list_local(int port, char *list, size_t bytes);
 /* Who listens on a TCP port here, for messages: "python3 (pid 12)"; false if /proc doesn't tell. */
 bool boot_address_port_holder(int port, char *text, size_t bytes);
 
+/* Whether an address (as text, without brackets) or its interface is among `words`, which commas
+ * part: names of interfaces or beginnings of addresses, as in option SHOAL_INTERFACE. */
+bool boot_address_is_named(const char *interface, const char *text, const char *words);
+
 #endif

@@ -103,6 +103,17 @@ static void this_host_has_addresses(void **state)
     base_options_reset();
 }
 
+static void words_name_interfaces_and_addresses(void **state)
+{
+    (void)state;
+    assert_true(boot_address_is_named("eth0", "10.0.0.2", "eth0"));
+    assert_true(boot_address_is_named("eth1", "10.0.0.2", "eth0,eth1"));
+    assert_true(boot_address_is_named("eth1", "10.0.0.2", "192.168.,10.0."));
+    assert_false(boot_address_is_named("eth1", "10.0.0.2", "eth,eth10,10.1."));
+    assert_false(boot_address_is_named("eth1", "10.0.0.2", ""));
+    assert_false(boot_address_is_named("eth1", "10.0.0.2", ",,"));
+}
+
 /* /etc/hosts of many systems makes the host's own name lead to loopback. */
 static void a_name_that_leads_back_here_is_told(void **state)
 {
@@ -143,6 +154,7 @@ int main(void)
         cmocka_unit_test(wrong_addresses_are_told),
         cmocka_unit_test(loopback_is_known),
         cmocka_unit_test(this_host_has_addresses),
+        cmocka_unit_test(words_name_interfaces_and_addresses),
         cmocka_unit_test(a_name_that_leads_back_here_is_told),
         cmocka_unit_test(an_unknown_holder_is_no_error),
     };

@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "boot/address.h"
 
 union address {
     struct sockaddr any;
@@ -66,8 +67,8 @@ static bool is_usable(const struct ifaddrs *entry)
 
 static bool fits(const struct ifaddrs *entry, const char *text, const char *interface)
 {
-    return interface == NULL || *interface == '\0' || strcmp(entry->ifa_name, interface) == 0 ||
-           strncmp(text, interface, strlen(interface)) == 0;
+    return interface == NULL || *interface == '\0' ||
+           boot_address_is_named(entry->ifa_name, text, interface);
 }
 
 static enum shoal_status no_interface(const struct ifaddrs *list, const char *interface)

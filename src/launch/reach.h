@@ -22,8 +22,8 @@ struct launch_addresses {
 };
 
 /* This host's addresses that others may reach: no link-local, no loopback unless there is nothing
- * else; IPv4 first. With `interface` (a name, or an address prefix such as 10.0.) only those:
- * SHOAL_ERR_OPTION names the interfaces when none fits. */
+ * else; IPv4 first. With `interface` (names or address prefixes such as 10.0., with commas) only
+ * those: SHOAL_ERR_OPTION names the interfaces when none fits. */
 enum shoal_status launch_addresses_read(const char *interface, struct launch_addresses *out);
 /* "1.2.3.4:5" or "[::1]:5". */
 void launch_address_join(const char *address, int port, char *out, size_t capacity);
