@@ -14,18 +14,22 @@
 
 int cmd_vhosts(int argc, char **argv);
 
-enum { VHOSTS_HOSTS, VHOSTS_RATE, VHOSTS_HELP, VHOSTS_COUNT };
+enum { VHOSTS_HOSTS, VHOSTS_RATE, VHOSTS_LINKS, VHOSTS_HELP, VHOSTS_COUNT };
 
 static const struct argument table[VHOSTS_COUNT] = {
     [VHOSTS_HOSTS] = {"hosts", 'n', "N", "number of hosts, 1 to 250, called vh0, vh1, ..."},
     [VHOSTS_RATE] = {"rate", 'r', "RATE",
                      "what each host's link carries in each direction: 1gbit (default), 250mbit,\n"
                      "...; none: no limit; 250mbit,1gbit: the first host's, and all others'"},
+    [VHOSTS_LINKS] =
+        {"links", 0, "L",
+         "interfaces of each host, 1 to 8 (default 1): eth0, eth1, ..., each with RATE "
+         "on\na network of its own, 10.77.0.0/16, 10.78.0.0/16, ..."},
     [VHOSTS_HELP] = {"help", 'h', NULL, "this text"},
 };
 
 struct vhosts_arguments {
-    int count;
+    int count, links;
     struct vhosts_rates rates;
     char **command;
     bool help;
@@ -33,7 +37,7 @@ struct vhosts_arguments {
 
 static void print_help(void)
 {
-    printf("usage: shoal vhosts -n N [--rate RATE] [--] COMMAND [ARGUMENT...]\n\n"
+    printf("usage: shoal vhosts -n N [--rate RATE] [--links L] [--] COMMAND [ARGUMENT...]\n\n"
            "Makes N virtual hosts on this machine, runs COMMAND beside them, and removes them when "
            "it\n"
            "ends. Each has its own network, host name, IPC, processes, /proc, /sys and /dev/shm. "
@@ -50,10 +54,10 @@ static void print_help(void)
            "The exit status is COMMAND's; 128 and the signal's number if a signal ended it.\n");
 }
 
-static enum shoal_status count_read(const char *text, int *count)
+static enum shoal_status count_read(const char *name, const char *text, int most, int *count)
 {
     long number = 0;
-    TRY(argument_number("-n", text, 1, VHOSTS_MAX, &number));
+    TRY(argument_number(name, text, 1, most, &number));
     *count = (int)number;
     return SHOAL_OK;
 }
@@ -66,12 +70,14 @@ static enum shoal_status parse_arguments(int argc, char **argv, struct vhosts_ar
                                   .argc = argc,
                                   .argv = argv,
                                   .at = 1};
-    *out = (struct vhosts_arguments){.rates = {1, {RATE_DEFAULT}}};
+    *out = (struct vhosts_arguments){.links = 1, .rates = {1, {RATE_DEFAULT}}};
     for (int id = 0; id != ARGUMENTS_END;) {
         const char *value = NULL;
         TRY(arguments_next(&arguments, &id, &value));
         if (id == VHOSTS_HOSTS)
-            TRY(count_read(value, &out->count));
+            TRY(count_read("-n", value, VHOSTS_MAX, &out->count));
+        else if (id == VHOSTS_LINKS)
+            TRY(count_read("--links", value, VHOSTS_LINKS_MAX, &out->links));
         else if (id == VHOSTS_RATE)
             TRY(vhosts_parse_rates(value, &out->rates));
         else if (id == VHOSTS_HELP)
@@ -116,7 +122,7 @@ static enum shoal_status run_beside_hosts(const struct vhosts_arguments *argumen
 {
     struct vhosts *vhosts;
     pid_t pid;
-    TRY(vhosts_create(arguments->count, &arguments->rates, &vhosts));
+    TRY(vhosts_create(arguments->count, arguments->links, &arguments->rates, &vhosts));
     enum shoal_status status = vhosts_export(vhosts);
     if (status == SHOAL_OK)
         status = vhosts_spawn(vhosts, VHOSTS_HEAD, arguments->command, NULL, NULL, &pid);

@@ -34,6 +34,8 @@
 #define PIDS_VARIABLE     "SHOAL_VHOSTS_PIDS"
 #define TOOL_OUTPUT_BYTES 512
 #define RATE_BYTES        32
+#define PORT_BYTES        32
+#define NETWORK_FIRST     77 /* 10.77.0.0/16 and fd77::/64 are the first links' */
 
 /* ---- rates
  * --------------------------------------------------------------------------------------- */
@@ -171,25 +173,47 @@ static bool have_ipv6(void)
     return access("/proc/net/if_inet6", F_OK) == 0;
 }
 
+/* The head's end of a host's link: vp3, or vp3-1 for its second one. */
+static const char *port_name(int host, int link, char buffer[PORT_BYTES])
+{
+    if (link == 0)
+        snprintf(buffer, PORT_BYTES, "vp%d", host);
+    else
+        snprintf(buffer, PORT_BYTES, "vp%d-%d", host, link);
+    return buffer;
+}
+
+static void add_bridge(struct batch *batch, const struct vhosts *vhosts, int link)
+{
+    char port[PORT_BYTES];
+    int network = NETWORK_FIRST + link;
+    batch_add(batch, "link add br%d type bridge\naddr add 10.%d.0.1/16 dev br%d\n", link, network,
+              link);
+    if (have_ipv6())
+        batch_add(batch, "addr add fd%d::1/64 dev br%d nodad\n", network, link);
+    for (int i = 0; i < vhosts->count; i++) {
+        port_name(i, link, port);
+        batch_add(batch,
+                  "link add %s mtu %d type veth peer name eth%d mtu %d netns %d\n"
+                  "link set %s master br%d up\n",
+                  port, VHOSTS_MTU_BYTES, link, VHOSTS_MTU_BYTES, (int)vhosts->head_view[i], port,
+                  link);
+    }
+    batch_add(batch, "link set br%d up\n", link);
+}
+
 static enum shoal_status connect_head(struct vhosts *vhosts)
 {
     struct batch batch = batch_start();
-    batch_add(&batch, "link set lo up\nlink add br0 type bridge\n"
-                      "addr add 10.77.0.1/16 dev br0\n");
-    if (have_ipv6())
-        batch_add(&batch, "addr add fd77::1/64 dev br0 nodad\n");
-    for (int i = 0; i < vhosts->count; i++)
-        batch_add(&batch,
-                  "link add vp%d mtu %d type veth peer name eth0 mtu %d netns %d\n"
-                  "link set vp%d master br0 up\n",
-                  i, VHOSTS_MTU_BYTES, VHOSTS_MTU_BYTES, (int)vhosts->head_view[i], i);
-    batch_add(&batch, "link set br0 up\n");
+    char port[PORT_BYTES];
+    batch_add(&batch, "link set lo up\n");
+    for (int link = 0; link < vhosts->links; link++)
+        add_bridge(&batch, vhosts, link);
     TRY(batch_run(&batch, vhosts, VHOSTS_HEAD, "ip"));
     batch = batch_start();
-    for (int i = 0; i < vhosts->count; i++) {
-        char interface[16];
-        snprintf(interface, sizeof(interface), "vp%d", i);
-        add_shaper(&batch, interface, rate_of(vhosts, i));
+    for (int i = 0; i < vhosts->count * vhosts->links; i++) {
+        int host = i / vhosts->links;
+        add_shaper(&batch, port_name(host, i % vhosts->links, port), rate_of(vhosts, host));
     }
     return batch_run(&batch, vhosts, VHOSTS_HEAD, "tc");
 }
@@ -197,15 +221,23 @@ static enum shoal_status connect_head(struct vhosts *vhosts)
 static enum shoal_status connect_host(struct vhosts *vhosts, int host)
 {
     struct batch batch = batch_start();
-    batch_add(&batch, "link set lo up\naddr add 10.77.1.%d/16 dev eth0\n", host + 1);
-    if (have_ipv6())
-        batch_add(&batch, "addr add fd77::1:%x/64 dev eth0 nodad\n", host + 1);
-    batch_add(&batch, "link set eth0 up\n");
+    char interface[PORT_BYTES];
+    batch_add(&batch, "link set lo up\n");
+    for (int link = 0; link < vhosts->links; link++) {
+        int network = NETWORK_FIRST + link;
+        batch_add(&batch, "addr add 10.%d.1.%d/16 dev eth%d\n", network, host + 1, link);
+        if (have_ipv6())
+            batch_add(&batch, "addr add fd%d::1:%x/64 dev eth%d nodad\n", network, host + 1, link);
+        batch_add(&batch, "link set eth%d up\n", link);
+    }
     TRY(batch_run(&batch, vhosts, host, "ip"));
     if (rate_of(vhosts, host) == 0)
         return SHOAL_OK;
     batch = batch_start();
-    add_shaper(&batch, "eth0", rate_of(vhosts, host));
+    for (int link = 0; link < vhosts->links; link++) {
+        snprintf(interface, sizeof(interface), "eth%d", link);
+        add_shaper(&batch, interface, rate_of(vhosts, host));
+    }
     return batch_run(&batch, vhosts, host, "tc");
 }
 
@@ -280,11 +312,15 @@ static enum shoal_status vhosts_allocate(int count, struct vhosts **out)
     return SHOAL_OK;
 }
 
-enum shoal_status vhosts_create(int count, const struct vhosts_rates *rates, struct vhosts **out)
+enum shoal_status vhosts_create(int count, int links, const struct vhosts_rates *rates,
+                                struct vhosts **out)
 {
     if (count < 1 || count > VHOSTS_MAX)
         return base_error(SHOAL_ERR_ARGUMENT, "%d virtual hosts: 1 to %d are possible", count,
                           VHOSTS_MAX);
+    if (links < 1 || links > VHOSTS_LINKS_MAX)
+        return base_error(SHOAL_ERR_ARGUMENT, "%d links of a host: 1 to %d are possible", links,
+                          VHOSTS_LINKS_MAX);
     if (geteuid() != 0)
         return base_error(SHOAL_ERR_SYSTEM,
                           "virtual hosts need root: namespaces, veth pairs and tc are made; run "
@@ -295,6 +331,7 @@ enum shoal_status vhosts_create(int count, const struct vhosts_rates *rates, str
     TRY(vhosts_allocate(count, &vhosts));
     vhosts->owned = true;
     vhosts->rates = *rates;
+    vhosts->links = links;
     enum shoal_status status = build_hosts(vhosts);
     if (status != SHOAL_OK) {
         vhosts_free(vhosts);

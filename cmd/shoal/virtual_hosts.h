@@ -5,7 +5,8 @@
  * A virtual host has its own network, host name, IPC, process and mount namespaces, its own /proc,
  * /sys and /dev/shm, and an interface eth0 whose both directions carry a given rate. /tmp and all
  * other files are the machine's. Names are vh0, vh1, ...; addresses 10.77.1.1, ... and
- * fd77::1:1, ..., known in every host through /etc/hosts.
+ * fd77::1:1, ..., known in every host through /etc/hosts. With several links a host has eth1, ...
+ * too, each with the same rate on a network of its own: 10.78.1.1, ... and fd78::1:1, ...
  *
  * The head, "vhead" at 10.77.0.1, is one more host: the one that holds the bridge between them. Its
  * own link has no limit. Launchers run there, because it sees all hosts, and can start programs in
@@ -19,14 +20,16 @@
 
 #include "shoal.h"
 
-#define VHOSTS_MAX  250
-#define VHOSTS_HEAD (-1) /* as host index */
+#define VHOSTS_MAX       250
+#define VHOSTS_HEAD      (-1) /* as host index */
+#define VHOSTS_LINKS_MAX 8
 /* What clouds use inside one network, and little enough per-packet work for a small machine. */
 #define VHOSTS_MTU_BYTES 9000
 
 struct vhosts;
 
-/* What each host's link carries in each direction; the last rate holds for all hosts after it. */
+/* What each of a host's links carries in each direction; the last rate holds for all hosts after
+ * it. */
 struct vhosts_rates {
     int count;                       /* 1 or more */
     uint64_t bits_per_s[VHOSTS_MAX]; /* 0: no limit */
@@ -36,10 +39,11 @@ struct vhosts_rates {
  */
 enum shoal_status vhosts_parse_rates(const char *text, struct vhosts_rates *rates);
 
-/* Makes `count` hosts. They live until vhosts_free, or until this process ends, however it ends:
- * then everything in them is killed. Blocks for some tens of milliseconds. Not root, no ip or tc:
- * SHOAL_ERR_SYSTEM. */
-enum shoal_status vhosts_create(int count, const struct vhosts_rates *rates, struct vhosts **out);
+/* Makes `count` hosts with `links` interfaces each. They live until vhosts_free, or until this
+ * process ends, however it ends: then everything in them is killed. Blocks for some tens of
+ * milliseconds. Not root, no ip or tc: SHOAL_ERR_SYSTEM. */
+enum shoal_status vhosts_create(int count, int links, const struct vhosts_rates *rates,
+                                struct vhosts **out);
 
 /* The hosts that the environment names, as vhosts_export left it; only inside their head. */
 enum shoal_status vhosts_attach(struct vhosts **out);

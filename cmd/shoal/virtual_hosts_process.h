@@ -13,7 +13,7 @@
 #define VHOSTS_PROGRAMS_MAX 1024
 
 struct vhosts {
-    int count;
+    int count, links;
     struct vhosts_rates rates;
     bool owned;  /* false after vhosts_attach */
     int life_fd; /* closing it ends everything */

@@ -29,16 +29,21 @@ static char *own_path;
 
 static const struct vhosts_rates no_limit = {1, {0}};
 
-static struct vhosts *make_hosts(int count, uint64_t rate_bits_per_s)
+static struct vhosts *make_linked_hosts(int count, int links, uint64_t rate_bits_per_s)
 {
     struct vhosts *vhosts;
     if (geteuid() != 0)
         skip_because("virtual hosts need root");
     struct vhosts_rates rates = {1, {rate_bits_per_s}};
-    enum shoal_status status = vhosts_create(count, &rates, &vhosts);
+    enum shoal_status status = vhosts_create(count, links, &rates, &vhosts);
     if (status != SHOAL_OK)
         fail_msg("%s", base_error_text());
     return vhosts;
+}
+
+static struct vhosts *make_hosts(int count, uint64_t rate_bits_per_s)
+{
+    return make_linked_hosts(count, 1, rate_bits_per_s);
 }
 
 /* Runs a shell line in a host; its output without the last newline. */
@@ -105,8 +110,11 @@ static void test_wrong_arguments(void **state)
 {
     struct vhosts *vhosts = NULL;
     (void)state;
-    assert_int_equal(vhosts_create(0, &no_limit, &vhosts), SHOAL_ERR_ARGUMENT);
-    assert_int_equal(vhosts_create(VHOSTS_MAX + 1, &no_limit, &vhosts), SHOAL_ERR_ARGUMENT);
+    assert_int_equal(vhosts_create(0, 1, &no_limit, &vhosts), SHOAL_ERR_ARGUMENT);
+    assert_int_equal(vhosts_create(VHOSTS_MAX + 1, 1, &no_limit, &vhosts), SHOAL_ERR_ARGUMENT);
+    assert_int_equal(vhosts_create(1, 0, &no_limit, &vhosts), SHOAL_ERR_ARGUMENT);
+    assert_int_equal(vhosts_create(1, VHOSTS_LINKS_MAX + 1, &no_limit, &vhosts),
+                     SHOAL_ERR_ARGUMENT);
     unsetenv(PIDS_VARIABLE);
     assert_int_equal(vhosts_attach(&vhosts), SHOAL_ERR_STATE);
     setenv(PIDS_VARIABLE, "12 x", 1);
@@ -123,7 +131,7 @@ static void test_missing_tools(void **state)
         skip_because("virtual hosts need root");
     char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
-    assert_int_equal(vhosts_create(1, &no_limit, &vhosts), SHOAL_ERR_SYSTEM);
+    assert_int_equal(vhosts_create(1, 1, &no_limit, &vhosts), SHOAL_ERR_SYSTEM);
     setenv("PATH", path, 1);
     free(path);
     assert_non_null(strstr(base_error_text(), "iproute2"));
@@ -157,6 +165,27 @@ static void test_hosts_are_apart(void **state)
     assert_int_equal(run_shell(vhosts, 2, "getent ahostsv4 vh0 | head -n 1 | cut -d' ' -f1", text),
                      0);
     assert_string_equal(text, "10.77.1.1");
+    vhosts_free(vhosts);
+}
+
+/* Two interfaces, each with its rate, on networks that don't meet. */
+static void test_several_links(void **state)
+{
+    struct vhosts *vhosts = make_linked_hosts(2, 2, SLOW_RATE);
+    char text[OUTPUT_BYTES];
+    (void)state;
+    assert_int_equal(run_shell(vhosts, 1, "ls /sys/class/net | tr '\\n' ' '", text), 0);
+    assert_string_equal(text, "eth0 eth1 lo ");
+    assert_int_equal(run_shell(vhosts, 0,
+                               "ip route get 10.78.1.2 | head -n 1 | cut -d' ' -f2-5;"
+                               "tc qdisc show |"
+                               " sed -n 's/.*tbf.*dev \\(eth.\\).*rate \\([^ ]*\\).*/\\1 \\2/p'",
+                               text),
+                     0);
+    assert_string_equal(text, "dev eth1 src 10.78.1.1\neth0 40Mbit\neth1 40Mbit");
+    assert_int_equal(run_shell(vhosts, VHOSTS_HEAD, "tc qdisc show | grep -c 'tbf.*40Mbit'", text),
+                     0);
+    assert_string_equal(text, "4");
     vhosts_free(vhosts);
 }
 
@@ -305,7 +334,7 @@ static void own_and_wait(int fd)
     struct vhosts *vhosts;
     ino_t inodes[3] = {0};
     pid_t pid;
-    if (vhosts_create(2, &no_limit, &vhosts) != SHOAL_OK)
+    if (vhosts_create(2, 1, &no_limit, &vhosts) != SHOAL_OK)
         _exit(1);
     for (int host = VHOSTS_HEAD; host < 2; host++) {
         char path[64];
@@ -376,7 +405,7 @@ static void test_failing_allocations(void **state)
         struct vhosts *vhosts = NULL;
         size_t blocks = base_memory_blocks();
         base_memory_fail_at(nth);
-        enum shoal_status status = vhosts_create(1, &no_limit, &vhosts);
+        enum shoal_status status = vhosts_create(1, 1, &no_limit, &vhosts);
         base_memory_fail_at(0);
         if (status == SHOAL_OK) {
             assert_true(nth > 1);
@@ -399,6 +428,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_wrong_arguments),
         cmocka_unit_test(test_missing_tools),
         cmocka_unit_test(test_hosts_are_apart),
+        cmocka_unit_test(test_several_links),
         cmocka_unit_test(test_errors_of_programs),
         cmocka_unit_test(test_head_sees_hosts),
         cmocka_unit_test(test_rate_is_kept),
