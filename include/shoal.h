@@ -172,7 +172,7 @@ struct shoal_group_options {
     const struct shoal_store *user_store;    /* instead of store */
     const char *secret;    /* proves membership; NULL: from the environment, the id or the store */
     const char *name;      /* for messages; NULL: "world" */
-    const char *interface; /* network interface or address prefix; NULL: by the route to the peer */
+    const char *interface; /* as SHOAL_INTERFACE: names or address prefixes; NULL: by the route */
     int64_t timeout_ms;    /* of every operation; 0: option SHOAL_TIMEOUT_MS */
     int reproducible;      /* 1: bits don't depend on size, split or transport; -1: the option */
     /* Asked a few times a second on the thread that makes the group, while a blocking call on it,

@@ -57,7 +57,19 @@ static const struct base_option rows[OPTION_COUNT] = {
             .kind = BASE_OPTION_TEXT,
             .default_text = "",
             .help = "network interface (eth1) or address prefix (10.0.) for links between hosts; "
-                    "set it when the route to the peers is not the fast network",
+                    "set it when the route to the peers is not the fast network; several with "
+                    "commas (eth0,eth1) are used together",
+        },
+    [OPTION_STREAMS] =
+        {
+            .name = "SHOAL_STREAMS",
+            .kind = BASE_OPTION_INT,
+            .default_text = "0",
+            .minimum = 1,
+            .maximum = 8,
+            .zero_too = true,
+            .help = "connections to each peer on another host, over which large messages are cut; "
+                    "0: one per interface; raise it where one connection does not fill the link",
         },
     [OPTION_HOST_ID] =
         {

@@ -72,6 +72,7 @@ static void endpoint_options(const struct making *making, struct net_endpoint_op
         .size = making->world->size,
         .interface =
             making->options->interface ? making->options->interface : base_option_text(OPTION_INTERFACE),
+        .streams = (int)base_option_int(OPTION_STREAMS),
         .connect_timeout_ms = base_option_int(OPTION_CONNECT_TIMEOUT_MS)};
     memcpy(out->job, identity->job, sizeof(out->job));
     memcpy(out->secret, identity->secret, sizeof(out->secret));

@@ -2,13 +2,13 @@
 /*
  * proof.c: the three messages, byte by byte (numbers little-endian):
  *
- *   hello   0 magic[8]  8 job[16]  24 rank[4]  28 zero[4]  32 challenge[32]
- *   answer  0 magic[8]  8 job[16]  24 rank[4]  28 zero[4]  32 challenge[32]  64 HMAC[32]
+ *   hello   0 magic[8]  8 job[16]  24 rank[4]  28 stream[4]  32 challenge[32]
+ *   answer  0 magic[8]  8 job[16]  24 rank[4]  28 stream[4]  32 challenge[32]  64 HMAC[32]
  *   proof   0 HMAC[32]
  *
  * The HMAC's input is the sender's role, the connector's and then the acceptor's challenge, the
- * connector's and then the acceptor's rank, and the job. Both sides build it from what they sent
- * themselves and what they received, so one changed byte on the way spoils it.
+ * connector's and then the acceptor's rank, the job and the stream. Both sides build it from what
+ * they sent themselves and what they received, so one changed byte on the way spoils it.
  */
 #include "net/proof.h"
 
@@ -31,10 +31,11 @@
 #define MAGIC_AT     0
 #define JOB_AT       8
 #define RANK_AT      24
+#define STREAM_AT    28
 #define CHALLENGE_AT 32
 
 /* The last byte is the version of the protocol. */
-static const unsigned char magic[8] = {'s', 'h', 'o', 'a', 'l', '>', '<', 1};
+static const unsigned char magic[8] = {'s', 'h', 'o', 'a', 'l', '>', '<', 2};
 
 static const char role_connector[ROLE_BYTES] = "connector";
 static const char role_acceptor[ROLE_BYTES] = "acceptor";
@@ -53,14 +54,14 @@ static void prepare_crypto(void)
     pthread_once(&once, keep_crypto_at_exit);
 }
 
-static void put_rank(unsigned char *at, int32_t rank)
+static void put_number(unsigned char *at, int32_t number)
 {
-    uint32_t bits = (uint32_t)rank;
+    uint32_t bits = (uint32_t)number;
     for (int i = 0; i < 4; i++)
         at[i] = (unsigned char)(bits >> (8 * i));
 }
 
-static int32_t get_rank(const unsigned char *at)
+static int32_t get_number(const unsigned char *at)
 {
     uint32_t bits = 0;
     for (int i = 0; i < 4; i++)
@@ -73,7 +74,8 @@ static void write_head(const struct net_proof *proof, unsigned char *message)
     memset(message, 0, HEAD_BYTES);
     memcpy(message + MAGIC_AT, magic, sizeof(magic));
     memcpy(message + JOB_AT, proof->job, NET_JOB_BYTES);
-    put_rank(message + RANK_AT, proof->rank_mine);
+    put_number(message + RANK_AT, proof->rank_mine);
+    put_number(message + STREAM_AT, proof->stream);
     memcpy(message + CHALLENGE_AT, proof->challenge_mine, CHALLENGE_BYTES);
 }
 
@@ -96,16 +98,17 @@ static enum shoal_status check_head(const struct net_proof *proof, const unsigne
 static enum shoal_status make_mac(const struct net_proof *proof, const char role[ROLE_BYTES],
                                   int connector, unsigned char mac[MAC_BYTES])
 {
-    unsigned char input[ROLE_BYTES + 2 * CHALLENGE_BYTES + 8 + NET_JOB_BYTES], *at = input;
+    unsigned char input[ROLE_BYTES + 2 * CHALLENGE_BYTES + 12 + NET_JOB_BYTES], *at = input;
     memcpy(at, role, ROLE_BYTES);
     at += ROLE_BYTES;
     memcpy(at, connector ? proof->challenge_mine : proof->challenge_theirs, CHALLENGE_BYTES);
     at += CHALLENGE_BYTES;
     memcpy(at, connector ? proof->challenge_theirs : proof->challenge_mine, CHALLENGE_BYTES);
     at += CHALLENGE_BYTES;
-    put_rank(at, connector ? proof->rank_mine : proof->rank_theirs);
-    put_rank(at + 4, connector ? proof->rank_theirs : proof->rank_mine);
-    memcpy(at + 8, proof->job, NET_JOB_BYTES);
+    put_number(at, connector ? proof->rank_mine : proof->rank_theirs);
+    put_number(at + 4, connector ? proof->rank_theirs : proof->rank_mine);
+    put_number(at + 8, proof->stream);
+    memcpy(at + 12, proof->job, NET_JOB_BYTES);
     unsigned mac_bytes = MAC_BYTES;
     prepare_crypto();
     if (HMAC(EVP_sha256(), proof->secret, NET_SECRET_BYTES, input, sizeof(input), mac,
@@ -135,7 +138,8 @@ enum shoal_status net_proof_answer(struct net_proof *proof,
     TRY(check_head(proof, hello));
     TRY(net_random(proof->challenge_mine, CHALLENGE_BYTES));
     memcpy(proof->challenge_theirs, hello + CHALLENGE_AT, CHALLENGE_BYTES);
-    proof->rank_theirs = get_rank(hello + RANK_AT);
+    proof->rank_theirs = get_number(hello + RANK_AT);
+    proof->stream = get_number(hello + STREAM_AT);
     unsigned char mac[MAC_BYTES];
     TRY(make_mac(proof, role_acceptor, 0, mac));
     write_head(proof, answer);
@@ -150,7 +154,7 @@ enum shoal_status net_proof_check_answer(struct net_proof *proof,
     TRY(check_head(proof, answer));
     struct net_proof seen = *proof;
     memcpy(seen.challenge_theirs, answer + CHALLENGE_AT, CHALLENGE_BYTES);
-    seen.rank_theirs = get_rank(answer + RANK_AT);
+    seen.rank_theirs = get_number(answer + RANK_AT);
     unsigned char mac[MAC_BYTES];
     TRY(make_mac(&seen, role_acceptor, 1, mac));
     TRY(check_mac(mac, answer + HEAD_BYTES));

@@ -3,12 +3,12 @@
  * proof.h: both ends of a fresh connection prove that they know the job's secret, without sending
  * it.
  *
- * Three messages of fixed size: connector's hello (magic, version, job, its rank, challenge) ->
- * acceptor's answer (its rank, challenge, HMAC-SHA256 over role, both challenges, both ranks, job)
- * -> connector's proof (HMAC with the other role). A replayed or reflected answer fails because
- * role and both challenges are in it. Pure functions on messages: the sockets belong to the
- * callers, so that the blocking store and the non-blocking tcp transport share it. Used by
- * net/tcp.c and boot's store.
+ * Three messages of fixed size: connector's hello (magic, version, job, its rank, which stream,
+ * challenge) -> acceptor's answer (its rank, challenge, HMAC-SHA256 over role, both challenges,
+ * both ranks, job, stream) -> connector's proof (HMAC with the other role). A replayed or reflected
+ * answer fails because role and both challenges are in it. Pure functions on messages: the sockets
+ * belong to the callers, so that the blocking store and the non-blocking tcp transport share it.
+ * Used by net/tcp.c and boot's store.
  */
 #ifndef SHOAL_NET_PROOF_H
 #define SHOAL_NET_PROOF_H
@@ -27,6 +27,7 @@ struct net_proof {
     unsigned char secret[NET_SECRET_BYTES];
     unsigned char challenge_mine[32], challenge_theirs[32];
     int32_t rank_mine, rank_theirs; /* -1: not a rank (store client, tool) */
+    int32_t stream;                 /* which of the pair's connections; the connector says it */
 };
 
 /* Connector: begins. SHOAL_ERR_SYSTEM if there is no randomness. */

@@ -82,31 +82,60 @@ static void run_timers(struct net_tcp *ep)
     for (int i = 0; i < ep->options.size; i++) {
         struct net_tcp_link *link = &ep->links[i];
 
-        if (link->state == NET_TCP_LINK_OPENING)
-            net_tcp_opening_timer(ep, link, now_ns, &next_ns);
+        for (int j = 0; j < NET_TCP_STREAMS_MAX; j++)
+            if (link->streams[j] != NULL && link->streams[j]->opening != NULL)
+                net_tcp_opening_timer(ep, link->streams[j], now_ns, &next_ns);
         if (link->state == NET_TCP_LINK_STANDING && watch)
             net_tcp_check_silence(ep, link);
+        if (link->state == NET_TCP_LINK_STANDING && watch)
+            net_tcp_check_ended(ep, link, now_ns);
         standing |= link->state == NET_TCP_LINK_STANDING;
     }
+    net_tcp_look_at_interfaces(ep, now_ns, &next_ns);
+    net_tcp_go_on_with_words(ep, now_ns, &next_ns);
     if (standing && ep->watch_ns < next_ns)
         next_ns = ep->watch_ns;
     if (next_ns != BASE_NO_DEADLINE)
         net_tcp_timer_at(ep, next_ns);
 }
 
-static void link_event(struct net_tcp *ep, struct net_tcp_link *link, uint32_t events)
+/* While a frame comes in pieces, all streams get their turns. */
+static bool may_be_hot(const struct net_tcp_link *link)
 {
+    return link->state == NET_TCP_LINK_STANDING && (link->stream_count == 1 || !link->in_frame);
+}
+
+static void stream_event(struct net_tcp *ep, struct net_tcp_stream *stream, uint32_t events)
+{
+    struct net_tcp_link *link;
     int before = ep->event_count;
 
-    if (link->state != NET_TCP_LINK_STANDING)
+    if (stream == NULL || stream->fd < 0)
         return;
-    if ((events & EPOLLOUT) != 0)
+    link = stream->link;
+    if ((events & EPOLLOUT) != 0) {
+        stream->full = false;
         net_tcp_flush(ep, link);
-    if ((events & ~(uint32_t)EPOLLOUT) == 0)
+    }
+    if ((events & ~(uint32_t)EPOLLOUT) == 0 || stream->fd < 0)
         return;
-    net_tcp_receive(ep, link);
-    if (ep->event_count > before && link->state == NET_TCP_LINK_STANDING)
+    if (!stream->paused)
+        net_tcp_receive(ep, stream);
+    else if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0)
+        net_tcp_end_paused(ep, stream, (events & (EPOLLHUP | EPOLLERR)) != 0);
+    if (ep->event_count > before && stream->number == 0 && may_be_hot(link))
         ep->hot = link->peer;
+}
+
+static void opening_event(struct net_tcp *ep, struct net_tcp_stream *stream)
+{
+    if (stream != NULL)
+        net_tcp_greet_outgoing(ep, stream);
+}
+
+static struct net_tcp_stream *stream_of(const struct net_tcp *ep, int number)
+{
+    return ep->links[number / NET_TCP_STREAMS_MAX].streams[number % NET_TCP_STREAMS_MAX];
 }
 
 /* True if the timer is among them: it is served last, after what may make it needless. */
@@ -119,8 +148,9 @@ static bool dispatch(struct net_tcp *ep, const struct epoll_event *event)
     case NET_TCP_WAKER: break;
     case NET_TCP_TIMER: return true;
     case NET_TCP_INCOMING: net_tcp_greet_incoming(ep, number); break;
-    case NET_TCP_OPENING: net_tcp_greet_outgoing(ep, &ep->links[number]); break;
-    case NET_TCP_LINK: link_event(ep, &ep->links[number], event->events); break;
+    case NET_TCP_INTERFACES: net_tcp_interfaces_changed(ep); break;
+    case NET_TCP_OPENING: opening_event(ep, stream_of(ep, number)); break;
+    case NET_TCP_STREAM: stream_event(ep, stream_of(ep, number), event->events); break;
     }
     return false;
 }
@@ -129,11 +159,11 @@ static bool poll_hot(struct net_tcp *ep)
 {
     struct net_tcp_link *link = ep->hot >= 0 ? &ep->links[ep->hot] : NULL;
 
-    if (link == NULL || link->state != NET_TCP_LINK_STANDING || ep->hot_streak >= HOT_STREAK_MAX) {
+    if (link == NULL || !may_be_hot(link) || ep->hot_streak >= HOT_STREAK_MAX) {
         ep->hot_streak = 0;
         return false;
     }
-    net_tcp_receive(ep, link);
+    net_tcp_receive(ep, &link->first);
     if (ep->event_count == 0) {
         ep->hot_streak = 0;
         return false;
@@ -202,8 +232,8 @@ static void send_frame(struct net_endpoint *endpoint, int peer, struct net_frame
     }
     net_frame_queue_push(&link->queue, frame);
     if (link->state == NET_TCP_LINK_IDLE)
-        net_tcp_start_opening(ep, link);
-    else if (link->state == NET_TCP_LINK_OPENING || link->wants_out)
+        net_tcp_start_opening(ep, &link->first);
+    else if (link->state == NET_TCP_LINK_OPENING || link->first.full)
         return;
     else if (ep->polling)
         net_tcp_mark_dirty(ep, link);
@@ -215,10 +245,11 @@ static void withdraw(struct net_endpoint *endpoint, int peer, struct net_frame *
 {
     struct net_tcp_link *link = &own(endpoint)->links[peer];
 
-    if (net_frame_queue_withdraw(&link->queue, frame) == SHOAL_ERR_MEMORY) {
-        /* The stream can't go on. The end of the connection brings poll() here. */
+    if (net_tcp_withdraw(link, frame) == SHOAL_ERR_MEMORY) {
+        /* The link can't go on. The end of the connection brings poll() here. */
         link->broken = true;
-        (void)shutdown(link->fd, SHUT_RDWR);
+        link->first.write_error = ENOMEM;
+        (void)shutdown(link->first.fd, SHUT_RDWR);
     }
 }
 
@@ -278,9 +309,9 @@ static enum shoal_status publish(const struct net_tcp *ep, int family, unsigned 
 
     if (getsockname(ep->listen_fd, &bound.any, &bytes) != 0)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot see the own port");
-    return net_tcp_publish(ep->options.interface,
+    return net_tcp_publish(&ep->interfaces,
                            ntohs(family == AF_INET6 ? bound.v6.sin6_port : bound.v4.sin_port),
-                           family == AF_INET6, address, address_bytes);
+                           address, address_bytes);
 }
 
 static enum shoal_status open_descriptors(struct net_tcp *ep)
@@ -295,15 +326,18 @@ static enum shoal_status open_descriptors(struct net_tcp *ep)
 
 static void free_endpoint(struct net_tcp *ep)
 {
-    int fds[] = {ep->listen_fd, ep->wake_fd, ep->timer_fd, ep->epoll_fd};
+    int fds[] = {ep->listen_fd, ep->wake_fd, ep->timer_fd, ep->interfaces_fd, ep->epoll_fd};
 
     net_tcp_note_closed(ep);
+    net_tcp_free_words(ep);
     for (int i = 0; i < NET_TCP_INCOMING_MAX; i++) {
         if (ep->incoming[i].step != NET_TCP_FREE)
             close(ep->incoming[i].fd);
     }
-    for (int i = 0; ep->links != NULL && i < ep->options.size; i++)
+    for (int i = 0; ep->links != NULL && i < ep->options.size; i++) {
         net_tcp_release_link(&ep->links[i]);
+        net_tcp_free_streams(&ep->links[i]);
+    }
     for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
         if (fds[i] >= 0)
             close(fds[i]);
@@ -314,22 +348,41 @@ static void free_endpoint(struct net_tcp *ep)
     base_free(ep);
 }
 
+/* By itself one stream per interface; fewer would leave some of those that were asked for unused.
+ */
+static enum shoal_status set_streams(struct net_tcp *ep)
+{
+    int ways = ep->interfaces.way_count > 1 ? ep->interfaces.way_count : 1;
+
+    if (ep->options.streams < 0 || ep->options.streams > NET_TCP_STREAMS_MAX)
+        return base_error(SHOAL_ERR_ARGUMENT, "%d streams: 1 to %d are possible",
+                          ep->options.streams, NET_TCP_STREAMS_MAX);
+    if (ep->options.streams == 0)
+        ep->options.streams = ways;
+    if (ep->options.streams < ways)
+        return base_error(SHOAL_ERR_OPTION,
+                          "SHOAL_STREAMS=%d is fewer than the %d interfaces of SHOAL_INTERFACE=%s: "
+                          "each needs a stream",
+                          ep->options.streams, ways, ep->options.interface);
+    return SHOAL_OK;
+}
+
 static enum shoal_status set_up(struct net_tcp *ep, unsigned char *address, size_t *address_bytes)
 {
     int family;
 
     TRY(BASE_NEW_ARRAY(&ep->links, ep->options.size, "tcp links"));
-    for (int i = 0; i < ep->options.size; i++) {
-        ep->links[i].peer = i;
-        ep->links[i].fd = -1;
-        ep->links[i].incoming = -1;
-    }
+    for (int i = 0; i < ep->options.size; i++)
+        net_tcp_init_link(&ep->links[i], i);
     TRY(open_descriptors(ep));
     TRY(open_listener(ep, &family));
+    TRY(net_tcp_read_interfaces(ep->options.interface, family == AF_INET6, &ep->interfaces));
+    TRY(set_streams(ep));
     TRY(publish(ep, family, address, address_bytes));
     net_tcp_watch(ep, ep->listen_fd, NET_TCP_LISTENER, 0, EPOLLIN, true);
     net_tcp_watch(ep, ep->wake_fd, NET_TCP_WAKER, 0, EPOLLIN, true);
     net_tcp_watch(ep, ep->timer_fd, NET_TCP_TIMER, 0, EPOLLIN, true);
+    net_tcp_watch_interfaces(ep);
     return SHOAL_OK;
 }
 
@@ -346,8 +399,8 @@ static enum shoal_status open_endpoint(const struct net_endpoint_options *option
     ep->transport = &net_tcp;
     ep->events = *events;
     ep->options = *options;
-    ep->epoll_fd = ep->listen_fd = ep->wake_fd = ep->timer_fd = -1;
-    ep->timer_ns = BASE_NO_DEADLINE;
+    ep->epoll_fd = ep->listen_fd = ep->wake_fd = ep->timer_fd = ep->interfaces_fd = -1;
+    ep->timer_ns = ep->look_ns = BASE_NO_DEADLINE;
     ep->watch_ns = base_now_ns() + WATCH_PERIOD_NS;
     ep->accepting = true;
     ep->hot = -1;
@@ -390,7 +443,7 @@ static enum shoal_status set_peers(struct net_endpoint *endpoint,
 static bool has_frames(const struct net_tcp *ep)
 {
     for (int i = 0; i < ep->options.size; i++) {
-        if (ep->links[i].queue.first != NULL && ep->links[i].write_error == 0)
+        if (ep->links[i].queue.first != NULL && ep->links[i].first.write_error == 0)
             return true;
     }
     return false;
@@ -431,7 +484,7 @@ static void drop_unsent(struct net_tcp *ep)
 static void part(struct net_tcp *ep, int64_t deadline_ns)
 {
     for (;;) {
-        bool done = true;
+        bool done = net_tcp_words_arrived(ep);
 
         for (int i = 0; i < ep->options.size; i++)
             done &= net_tcp_part(ep, &ep->links[i]);

@@ -4,8 +4,12 @@
  *
  *   tcp.c          the endpoint: its descriptors, the event loop, timers, open and close
  *   tcp_greet.c    connections under proof: those that come in, those that go out
- *   tcp_link.c     links that stand: sending, receiving, ending
+ *   tcp_link.c     links that stand: their streams, their end
+ *   tcp_send.c     frames out, over one stream or cut over several
+ *   tcp_receive.c  frames in
+ *   tcp_words.c    what a link that breaks still tells the peer
  *   tcp_address.c  where a rank can be reached and in which order to try
+ *   tcp_watch.c    interfaces of this host that vanish
  *   tcp_fork.c     what a forked child must not keep open
  *
  * States of a link, and who moves it:
@@ -17,8 +21,20 @@
  *   IDLE -> LOST         the peer is excluded, or there is no memory
  * LEFT and LOST are final.
  *
- * On the wire, after the proof (net/proof.h): the acceptor's 8 bytes `ready`, then frames both
- * ways. A frame whose payload length is all ones is the good-bye.
+ * A link has 1 to 8 streams, each a connection of its own. The first one makes it stand and carries
+ * all headers in their order; the side that connected it opens the others at once, which join when
+ * they have passed the same proof. With several interfaces, stream i goes by interface i mod n.
+ *
+ * On the wire, after the proof (net/proof.h): the acceptor's 8 bytes `ready`, then messages both
+ * ways, a header each and what belongs to it; the top bits of the header's length say which kind:
+ *   frame      first stream only: header, payload
+ *   cut frame  first stream only: header; the payload comes in pieces, on any stream
+ *   piece      number of the cut frame, place in its payload; bytes
+ *   words      why the sender has given the link up; text. The last on a stream
+ *   good-bye   first stream only, length all ones: nothing more comes on any
+ * A cut frame is whole before the next frame begins, on both sides. A stream whose next message
+ * comes too early for that is paused: the kernel keeps what comes. Pieces go to whichever stream
+ * has room, so that streams of different rates carry what they can.
  *
  * Which connection becomes the link, when both sides connect at once: a side that has an attempt
  * of its own under way answers a peer's hello only if the peer's rank is lower; else the hello is
@@ -28,7 +44,8 @@
  * attempt that ends earlier has lost nothing.
  *
  * Invariants:
- *  1. fd >= 0 exactly in STANDING; opening != NULL exactly in OPENING.
+ *  1. The first stream's fd >= 0 exactly in STANDING; its opening != NULL exactly in OPENING. Other
+ *     streams have a fd or an opening only in STANDING.
  *  2. A rank never has an attempt of its own under way while it has answered the hello of a higher
  *     rank and waits for the proof.
  *  3. Epoll carries kind and number, not pointers, so an event that is late finds nothing instead
@@ -38,6 +55,7 @@
 #ifndef SHOAL_NET_TCP_H
 #define SHOAL_NET_TCP_H
 
+#include <net/if.h>
 #include <sys/epoll.h>
 
 #include "net/frame_queue.h"
@@ -48,16 +66,25 @@
 #define NET_TCP_INCOMING_MAX 64 /* connections under proof at once */
 #define NET_TCP_BUFFER_BYTES (16 * 1024)
 #define NET_TCP_REASON_BYTES 192
+#define NET_TCP_WORDS_BYTES  512
 #define NET_TCP_READY_BYTES  8
 #define NET_TCP_EVENTS_MAX   64
+
+/* Kinds of messages, in the header's length. */
+#define NET_TCP_GOOD_BYE UINT64_MAX
+#define NET_TCP_CUT      (UINT64_C(1) << 63)
+#define NET_TCP_PIECE    (UINT64_C(1) << 62)
+#define NET_TCP_WORDS    (UINT64_C(1) << 61)
+#define NET_TCP_KINDS    (NET_TCP_CUT | NET_TCP_PIECE | NET_TCP_WORDS)
 
 enum net_tcp_kind {
     NET_TCP_LISTENER = 1,
     NET_TCP_WAKER,
     NET_TCP_TIMER,
+    NET_TCP_INTERFACES,
     NET_TCP_INCOMING, /* number: slot */
-    NET_TCP_OPENING,  /* number: peer */
-    NET_TCP_LINK      /* number: peer */
+    NET_TCP_OPENING,  /* number: peer * NET_TCP_STREAMS_MAX + stream */
+    NET_TCP_STREAM    /* likewise */
 };
 
 enum net_tcp_step {
@@ -83,6 +110,7 @@ struct net_tcp_greeting {
     int fd;
     enum net_tcp_step step;
     int peer; /* -1 until its hello came */
+    int stream;
     int64_t begun_ns, deadline_ns;
     struct net_proof proof;
     unsigned char in[NET_ANSWER_BYTES];
@@ -106,41 +134,93 @@ enum net_tcp_state {
     NET_TCP_LINK_LOST
 };
 
-struct net_tcp_link {
-    int peer;
-    enum net_tcp_state state;
+/* A piece of the frame that is being cut, on its way out. */
+struct net_tcp_piece {
+    unsigned char head[2 * NET_HEADER_BYTES]; /* the frame's header first, where it begins */
+    size_t head_bytes;                        /* 0: there is no piece */
+    uint64_t at, bytes;                       /* in the frame's payload */
+    uint64_t done_bytes;                      /* of head and bytes together */
+};
+
+/* What a piece's header has behind the length. */
+struct net_tcp_place {
+    uint64_t frame; /* number among the frames of that direction that were cut, from 1 */
+    uint64_t at;
+};
+
+struct net_tcp_link;
+
+/* One connection of a link. */
+struct net_tcp_stream {
+    struct net_tcp_link *link;
+    int number;
     int fd;
-    struct net_frame_queue queue;
     struct net_tcp_opening *opening;
-    int incoming; /* slot with the peer's hello; -1: none */
-    bool flushing, wants_out;
-    bool is_dirty;
-    struct net_tcp_link *next_dirty;
+    uint32_t watched; /* events that epoll is asked for */
+    bool full;        /* the kernel takes no more now */
+    bool wants_out;
+    bool paused;     /* its next message has to wait for another stream */
+    bool end_seen;   /* while it was paused */
     int write_error; /* errno of the send that failed; the rest of the input is still read */
-    bool broken;     /* no memory to finish a withdrawn frame */
-    bool shut;       /* good-bye is out */
-    struct net_frame good_bye;
+    struct net_tcp_piece piece;
     /* what is arriving */
     unsigned char *buffer; /* NET_TCP_BUFFER_BYTES */
     size_t begin, end;     /* bytes in it that are not taken yet */
-    bool in_payload;
+    uint64_t at, left;     /* of the frame's payload, what comes here next */
+    /* for messages */
+    union net_tcp_address own;
+    char interface[IF_NAMESIZE]; /* "": not known */
+    char peer_text[NET_TCP_TEXT_BYTES];
+};
+
+struct net_tcp_link {
+    int peer;
+    enum net_tcp_state state;
+    struct net_tcp_stream first;
+    struct net_tcp_stream *streams[NET_TCP_STREAMS_MAX]; /* [0]: first; NULL: never opened */
+    int stream_count;                                    /* that stand */
+    bool connected_here;                                 /* so this side opens the others */
+    struct net_frame_queue queue;
+    int incoming; /* slot with the peer's hello; -1: none */
+    bool flushing;
+    bool is_dirty;
+    struct net_tcp_link *next_dirty;
+    bool broken; /* no memory to finish a withdrawn frame */
+    bool shut;   /* good-bye is out */
+    struct net_frame good_bye;
+    /* the frame that is being cut: the queue's first; NULL: none */
+    struct net_frame *cut;
+    uint64_t cut_given; /* bytes of its payload that streams were given */
+    uint64_t cut_count; /* frames cut so far */
+    int turn;           /* the stream that is asked first whether it has room */
+    /* what is arriving */
+    bool in_frame, in_pieces;
     struct net_header header;
     unsigned char *payload; /* as arriving() said; NULL: thrown away */
-    uint64_t payload_done;
+    uint64_t payload_left;
+    uint64_t pieced_count; /* cut frames that have begun to come so far */
+    bool resume;           /* streams that are paused may go on */
+    int64_t end_seen_ns;   /* when the first end of one of several streams was seen; 0: not yet */
     /* the end */
     enum shoal_status why;
-    char peer_text[NET_TCP_TEXT_BYTES];
     char reason[NET_TCP_REASON_BYTES];
 };
+
+/* tcp_words.c's */
+struct net_tcp_words;
 
 struct net_tcp {
     const struct net_transport *transport;
     struct net_tcp *next_open; /* tcp_fork.c's */
     struct net_events events;
     struct net_endpoint_options options;
+    struct net_tcp_interfaces interfaces;
     int epoll_fd, listen_fd, wake_fd, timer_fd;
-    int64_t timer_ns;           /* when the timer will fire */
-    int64_t watch_ns;           /* when to look for silent hosts next */
+    int interfaces_fd; /* tells that interfaces change; -1: nobody does */
+    int64_t timer_ns;  /* when the timer will fire */
+    int64_t watch_ns;  /* when to look for silent hosts next */
+    int64_t look_ns;   /* when to look whether the interfaces are there */
+    struct net_tcp_words *words;
     struct net_tcp_link *links; /* [size] */
     unsigned char *addresses;   /* as given by set_peers, back to back */
     size_t *address_at; /* [size + 1] offsets in addresses; NULL: set_peers was not called */
@@ -171,33 +251,91 @@ void net_tcp_note_closed(const struct net_tcp *ep);
 /* ---- tcp_flow.c ---- */
 bool net_tcp_flow(struct net_endpoint *endpoint, int peer, struct net_flow *out);
 
+/* ---- tcp_watch.c ---- */
+/* Begins to listen for changes of this host's interfaces. Without such news a link whose interface
+ * vanished is found by its silence. */
+void net_tcp_watch_interfaces(struct net_tcp *ep);
+/* News came: they are looked at a little later, since what goes may come back at once. */
+void net_tcp_interfaces_changed(struct net_tcp *ep);
+/* Ends the links that have a stream by an interface that is gone, if it is time to look. */
+void net_tcp_look_at_interfaces(struct net_tcp *ep, int64_t now_ns, int64_t *next_ns);
+
+/* ---- tcp_words.c ---- */
+/* The link is about to break: says why on those of its streams that still work, but not `except`,
+ * and takes these over. */
+void net_tcp_say_words(struct net_tcp *ep, struct net_tcp_link *link,
+                       const struct net_tcp_stream *except, const char *text);
+/* Sends what is left of them, closes those that are over. */
+void net_tcp_go_on_with_words(struct net_tcp *ep, int64_t now_ns, int64_t *next_ns);
+/* Whether all have reached the peers' hosts. */
+bool net_tcp_words_arrived(const struct net_tcp *ep);
+/* In a forked child. */
+void net_tcp_close_copies_of_words(const struct net_tcp *ep);
+void net_tcp_free_words(struct net_tcp *ep);
+
 /* ---- tcp_greet.c ---- */
 void net_tcp_accept(struct net_tcp *ep);
 void net_tcp_greet_incoming(struct net_tcp *ep, int slot);
 void net_tcp_drop_incoming(struct net_tcp *ep, int slot);
-void net_tcp_start_opening(struct net_tcp *ep, struct net_tcp_link *link);
-void net_tcp_greet_outgoing(struct net_tcp *ep, struct net_tcp_link *link);
-void net_tcp_end_opening(struct net_tcp_link *link);
+void net_tcp_start_opening(struct net_tcp *ep, struct net_tcp_stream *stream);
+void net_tcp_greet_outgoing(struct net_tcp *ep, struct net_tcp_stream *stream);
+void net_tcp_end_opening(struct net_tcp_stream *stream);
 /* Looks at deadlines; moves *next_ns to the earliest one left. */
 void net_tcp_incoming_timers(struct net_tcp *ep, int64_t now_ns, int64_t *next_ns);
-void net_tcp_opening_timer(struct net_tcp *ep, struct net_tcp_link *link, int64_t now_ns,
+void net_tcp_opening_timer(struct net_tcp *ep, struct net_tcp_stream *stream, int64_t now_ns,
                            int64_t *next_ns);
 
 /* ---- tcp_link.c ---- */
-/* The connection passed the proof: it is the link now. Takes fd. */
-void net_tcp_stand(struct net_tcp *ep, struct net_tcp_link *link, int fd);
-void net_tcp_mark_dirty(struct net_tcp *ep, struct net_tcp_link *link);
-void net_tcp_flush_dirty(struct net_tcp *ep);
-void net_tcp_flush(struct net_tcp *ep, struct net_tcp_link *link);
-void net_tcp_receive(struct net_tcp *ep, struct net_tcp_link *link);
+void net_tcp_init_link(struct net_tcp_link *link, int peer);
+/* The stream of that number, made if need be. SHOAL_ERR_MEMORY. */
+enum shoal_status net_tcp_get_stream(struct net_tcp_link *link, int number,
+                                     struct net_tcp_stream **out);
+/* The connection passed the proof: the first stream makes the link stand, others join it. Takes fd.
+ */
+void net_tcp_stand(struct net_tcp *ep, struct net_tcp_stream *stream, int fd);
+/* Asks epoll for what the stream waits for. */
+void net_tcp_watch_stream(struct net_tcp *ep, struct net_tcp_stream *stream);
 void net_tcp_report_lost(struct net_tcp *ep, const struct net_tcp_link *link, const char *text);
 void net_tcp_lose(struct net_tcp *ep, struct net_tcp_link *link, enum shoal_status why,
                   const char *text);
-/* Ends the link if its peer's host has been silent for too long. */
+/* The stream can't go on, and so the link can't; the peer is told by its other streams. error: an
+ * errno, 0: its end was read. */
+void net_tcp_lose_stream(struct net_tcp *ep, struct net_tcp_stream *stream, int error);
+/* The peer's good-bye was read. */
+void net_tcp_leave(struct net_tcp *ep, struct net_tcp_link *link);
+/* Ends the link if the peer's host has been silent for too long on one of its streams. */
 void net_tcp_check_silence(struct net_tcp *ep, struct net_tcp_link *link);
 /* A step of closing in good order; true when nothing is left to do. */
 bool net_tcp_part(struct net_tcp *ep, struct net_tcp_link *link);
-/* Frees what the link holds, without any event. */
+/* Frees what the link holds, without any event; its streams stay, closed, until they are freed. */
 void net_tcp_release_link(struct net_tcp_link *link);
+void net_tcp_free_streams(struct net_tcp_link *link);
+
+/* ---- tcp_send.c ---- */
+void net_tcp_mark_dirty(struct net_tcp *ep, struct net_tcp_link *link);
+void net_tcp_flush_dirty(struct net_tcp *ep);
+void net_tcp_flush(struct net_tcp *ep, struct net_tcp_link *link);
+enum shoal_status net_tcp_withdraw(struct net_tcp_link *link, struct net_frame *frame);
+/* Bytes that the frame has on the wire: a good-bye is a header alone. */
+static inline uint64_t net_tcp_wire_bytes(const struct net_tcp_link *link,
+                                          const struct net_frame *frame)
+{
+    return frame == &link->good_bye ? NET_HEADER_BYTES : net_frame_bytes(frame);
+}
+
+/* ---- tcp_receive.c ---- */
+void net_tcp_receive(struct net_tcp *ep, struct net_tcp_stream *stream);
+/* All that the peer will ever send on this stream, which is paused, has come: if it ends with
+ * words, they end the link. for_good: the connection is gone in both directions; then what it waits
+ * for has come by now, or never will, and that ends the link too. */
+void net_tcp_end_paused(struct net_tcp *ep, struct net_tcp_stream *stream, bool for_good);
+/* Ends a link of which one stream has ended and the others have been silent since. */
+void net_tcp_check_ended(struct net_tcp *ep, struct net_tcp_link *link, int64_t now_ns);
+
+static inline void net_tcp_set_option(int fd, int level, int name, int value)
+{
+    /* All of them tune; a link works without. */
+    (void)setsockopt(fd, level, name, &value, sizeof(value));
+}
 
 #endif

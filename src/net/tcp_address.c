@@ -3,7 +3,8 @@
  * tcp_address.c: addresses to publish and candidates to try.
  *
  * Published, numbers little-endian:
- *   0 version  1 count  2 port[2]  4 namespace[16]  20 entries: family (4 or 6), address (4 or 16)
+ *   0 version  1 count  2 port[2]  4 namespace[16]
+ *   20 entries: family (4 or 6) + 16 * place in the list of interfaces, address (4 or 16)
  */
 #include "net/tcp_address.h"
 
@@ -21,18 +22,21 @@
 #include "base/status.h"
 #include "net/proof.h"
 
-#define FORMAT_VERSION  1
+#define FORMAT_VERSION  2
 #define COUNT_AT        1
 #define PORT_AT         2
 #define NAMESPACE_AT    4
 #define NAMESPACE_BYTES 16
 #define ENTRIES_AT      20
+#define FAMILY_BITS     15
+#define PLACE_SHIFT     4
 
 /* Preferences; what fits adds up. */
 enum {
     PREFER_SAME_NAMESPACE = 100,
     PREFER_ASKED_INTERFACE = 20,
     PREFER_OWN_NETWORK = 10,
+    PREFER_SAME_PLACE = 5,
     PREFER_V4 = 1,
     AVOID_NO_ROUTE = -1000,
     AVOID_OWN_ADDRESS = -2000
@@ -60,25 +64,36 @@ static uint16_t port_of(const union net_tcp_address *address)
     return ntohs(address->any.sa_family == AF_INET6 ? address->v6.sin6_port : address->v4.sin_port);
 }
 
-static void host_text(const union net_tcp_address *address, char text[INET6_ADDRSTRLEN])
+void net_tcp_host_text(const union net_tcp_address *address, char text[NET_TCP_TEXT_BYTES])
 {
     size_t count;
 
-    if (inet_ntop(address->any.sa_family, raw_bytes(address, &count), text, INET6_ADDRSTRLEN) ==
+    if (inet_ntop(address->any.sa_family, raw_bytes(address, &count), text, NET_TCP_TEXT_BYTES) ==
         NULL)
-        snprintf(text, INET6_ADDRSTRLEN, "?");
+        snprintf(text, NET_TCP_TEXT_BYTES, "?");
 }
 
 void net_tcp_address_text(const union net_tcp_address *address, char text[NET_TCP_TEXT_BYTES])
 {
-    char host[INET6_ADDRSTRLEN];
+    char host[NET_TCP_TEXT_BYTES];
     const char *shown = host;
 
-    host_text(address, host);
+    net_tcp_host_text(address, host);
     if (strncmp(host, "::ffff:", 7) == 0 && strchr(host, '.') != NULL)
         shown = host + 7;
     snprintf(text, NET_TCP_TEXT_BYTES, strchr(shown, ':') != NULL ? "[%s]:%u" : "%s:%u", shown,
              port_of(address));
+}
+
+void net_tcp_address_simplify(union net_tcp_address *address)
+{
+    union net_tcp_address simple = {.any.sa_family = AF_INET};
+
+    if (address->any.sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&address->v6.sin6_addr))
+        return;
+    simple.v4.sin_port = address->v6.sin6_port;
+    memcpy(&simple.v4.sin_addr, address->v6.sin6_addr.s6_addr + 12, 4);
+    *address = simple;
 }
 
 static bool same_host(const union net_tcp_address *a, const union net_tcp_address *b)
@@ -124,6 +139,13 @@ static bool to_address(const struct sockaddr *from, union net_tcp_address *out)
     return true;
 }
 
+bool net_tcp_address_is(const union net_tcp_address *address, const struct sockaddr *other)
+{
+    union net_tcp_address converted;
+
+    return to_address(other, &converted) && same_host(address, &converted);
+}
+
 /* Addresses that only mean something on one wire need the reader's interface too: left out. */
 static bool is_usable(const struct ifaddrs *entry, bool with_v6, union net_tcp_address *out)
 {
@@ -156,16 +178,13 @@ static bool fits_network(const union net_tcp_address *address, const char *inter
     return same_network(address, &asked, (unsigned)bits);
 }
 
-static bool fits_option(const char *name, const union net_tcp_address *address,
-                        const char *interface)
+static bool fits_way(const char *name, const union net_tcp_address *address, const char *way)
 {
-    char host[INET6_ADDRSTRLEN];
+    char host[NET_TCP_TEXT_BYTES];
 
-    if (interface == NULL || interface[0] == '\0')
-        return true;
-    host_text(address, host);
-    return strcmp(name, interface) == 0 || strncmp(host, interface, strlen(interface)) == 0 ||
-           fits_network(address, interface);
+    net_tcp_host_text(address, host);
+    return strcmp(name, way) == 0 || strncmp(host, way, strlen(way)) == 0 ||
+           fits_network(address, way);
 }
 
 static unsigned prefix_bits(const union net_tcp_address *mask)
@@ -191,8 +210,6 @@ static const struct ifaddrs *interface_of(const struct ifaddrs *list,
     }
     return NULL;
 }
-
-/* ---- publishing ---- */
 
 /* Two processes have the same identity exactly if a loopback address leads from one to the other:
  * the same boot of the same machine and the same network namespace. Where the system doesn't tell,
@@ -223,81 +240,183 @@ static enum shoal_status namespace_identity(unsigned char out[NAMESPACE_BYTES])
     return SHOAL_OK;
 }
 
-struct publication {
-    unsigned char *out;
-    size_t bytes;
-};
+/* ---- which interfaces ---- */
 
-static void add_entry(struct publication *publication, const union net_tcp_address *address)
+static enum shoal_status split_option(const char *option, struct net_tcp_interfaces *out)
 {
-    size_t count;
-    const void *bytes = raw_bytes(address, &count);
+    for (const char *word = option; word != NULL;) {
+        size_t bytes = strcspn(word, ",");
 
-    if (publication->out[COUNT_AT] == NET_TCP_CANDIDATES_MAX)
+        if (bytes == 0 || bytes >= NET_TCP_TEXT_BYTES)
+            return base_error(SHOAL_ERR_OPTION,
+                              "SHOAL_INTERFACE=%s: write an interface's name or the beginning of "
+                              "an address, or several with commas: eth0,eth1",
+                              option);
+        if (out->way_count == NET_TCP_WAYS_MAX)
+            return base_error(SHOAL_ERR_OPTION, "SHOAL_INTERFACE=%s: more than %d interfaces",
+                              option, NET_TCP_WAYS_MAX);
+        snprintf(out->ways[out->way_count++], NET_TCP_TEXT_BYTES, "%.*s", (int)bytes, word);
+        word = word[bytes] == ',' ? word + bytes + 1 : NULL;
+    }
+    return SHOAL_OK;
+}
+
+/* The address's place in the list; -1: it isn't asked for. */
+static int place_of(const struct net_tcp_interfaces *interfaces, const char *name,
+                    const union net_tcp_address *address)
+{
+    for (int i = 0; i < interfaces->way_count; i++)
+        if (fits_way(name, address, interfaces->ways[i]))
+            return i;
+    return interfaces->way_count == 0 ? 0 : -1;
+}
+
+static void add_address(struct net_tcp_interfaces *interfaces, const char *name, int place,
+                        const union net_tcp_address *address)
+{
+    struct net_tcp_own_address *own = &interfaces->addresses[interfaces->address_count];
+
+    if (interfaces->address_count == NET_TCP_CANDIDATES_MAX)
         return;
-    publication->out[COUNT_AT]++;
-    publication->out[publication->bytes++] = address->any.sa_family == AF_INET6 ? 6 : 4;
-    memcpy(publication->out + publication->bytes, bytes, count);
-    publication->bytes += count;
+    interfaces->address_count++;
+    own->address = *address;
+    own->place = place;
+    snprintf(own->name, sizeof(own->name), "%s", name);
 }
 
 /* Loopback after the others, so that it is what a limit cuts off. */
-static void add_entries(struct publication *publication, const struct ifaddrs *list,
-                        const char *interface, bool with_v6)
+static void add_addresses(struct net_tcp_interfaces *interfaces, const struct ifaddrs *list,
+                          bool with_v6)
 {
     union net_tcp_address address;
 
     for (int loopback = 0; loopback < 2; loopback++) {
         for (const struct ifaddrs *entry = list; entry != NULL; entry = entry->ifa_next) {
-            if (is_usable(entry, with_v6, &address) && is_loopback(&address) == (loopback == 1) &&
-                fits_option(entry->ifa_name, &address, interface))
-                add_entry(publication, &address);
+            int place;
+
+            if (!is_usable(entry, with_v6, &address) || is_loopback(&address) != (loopback == 1))
+                continue;
+            place = place_of(interfaces, entry->ifa_name, &address);
+            if (place >= 0)
+                add_address(interfaces, entry->ifa_name, place, &address);
         }
     }
 }
 
-static enum shoal_status nothing_fits(const struct ifaddrs *list, const char *interface,
-                                      bool with_v6)
+static bool has_usable_address(const struct ifaddrs *list, const char *name, bool with_v6)
 {
-    char known[512] = "", host[INET6_ADDRSTRLEN];
     union net_tcp_address address;
+
+    for (const struct ifaddrs *entry = list; entry != NULL; entry = entry->ifa_next)
+        if (strcmp(entry->ifa_name, name) == 0 && is_usable(entry, with_v6, &address))
+            return true;
+    return false;
+}
+
+/* "eth0 10.0.0.2", or why an interface can't be used; the kernel lists each once by its hardware.
+ */
+static bool describe(const struct ifaddrs *list, const struct ifaddrs *entry, bool with_v6,
+                     char *text, size_t bytes)
+{
+    char host[NET_TCP_TEXT_BYTES];
+    union net_tcp_address address;
+
+    if (is_usable(entry, with_v6, &address)) {
+        net_tcp_host_text(&address, host);
+        snprintf(text, bytes, "%s %s", entry->ifa_name, host);
+        return true;
+    }
+    if (entry->ifa_addr == NULL || entry->ifa_addr->sa_family != AF_PACKET ||
+        has_usable_address(list, entry->ifa_name, with_v6))
+        return false;
+    snprintf(text, bytes, "%s (%s)", entry->ifa_name,
+             (entry->ifa_flags & IFF_UP) != 0 ? "without an address" : "down");
+    return true;
+}
+
+static enum shoal_status nothing_fits(const struct ifaddrs *list, const char *way, bool with_v6)
+{
+    char known[512] = "", text[IF_NAMESIZE + NET_TCP_TEXT_BYTES + 24];
     size_t used = 0;
 
     for (const struct ifaddrs *entry = list; entry != NULL; entry = entry->ifa_next) {
-        if (!is_usable(entry, with_v6, &address) || used >= sizeof(known))
-            continue;
-        host_text(&address, host);
-        used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s %s",
-                                 used > 0 ? ", " : "", entry->ifa_name, host);
+        if (used < sizeof(known) && describe(list, entry, with_v6, text, sizeof(text)))
+            used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s",
+                                     used > 0 ? ", " : "", text);
     }
-    if (interface == NULL || interface[0] == '\0')
-        return base_error(SHOAL_ERR_SYSTEM, "no network interface is up, not even loopback");
     return base_error(SHOAL_ERR_OPTION,
-                      "SHOAL_INTERFACE=%s: no interface or address here fits; there are: %s",
-                      interface, known);
+                      "SHOAL_INTERFACE=%s: no interface or address here fits; there are: %s", way,
+                      known);
 }
 
-enum shoal_status net_tcp_publish(const char *interface, uint16_t port, bool with_v6,
+static enum shoal_status check_interfaces(const struct net_tcp_interfaces *interfaces,
+                                          const struct ifaddrs *list, bool with_v6)
+{
+    if (interfaces->address_count == 0 && interfaces->way_count == 0)
+        return base_error(SHOAL_ERR_SYSTEM, "no network interface is up, not even loopback");
+    for (int way = 0; way < interfaces->way_count; way++) {
+        bool found = false;
+
+        for (int i = 0; i < interfaces->address_count; i++)
+            found |= interfaces->addresses[i].place == way;
+        if (!found)
+            return nothing_fits(list, interfaces->ways[way], with_v6);
+    }
+    return SHOAL_OK;
+}
+
+enum shoal_status net_tcp_read_interfaces(const char *option, bool with_v6,
+                                          struct net_tcp_interfaces *out)
+{
+    struct net_tcp_interfaces found = {0};
+    enum shoal_status status;
+    struct ifaddrs *list;
+
+    TRY(split_option(option != NULL && option[0] != '\0' ? option : NULL, &found));
+    if (getifaddrs(&list) != 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot list the network interfaces");
+    add_addresses(&found, list, with_v6);
+    status = check_interfaces(&found, list, with_v6);
+    freeifaddrs(list);
+    if (status == SHOAL_OK)
+        *out = found;
+    return status;
+}
+
+const char *net_tcp_interface_name(const struct net_tcp_interfaces *interfaces,
+                                   const union net_tcp_address *own)
+{
+    for (int i = 0; i < interfaces->address_count; i++)
+        if (same_host(&interfaces->addresses[i].address, own))
+            return interfaces->addresses[i].name;
+    return "";
+}
+
+/* ---- publishing ---- */
+
+enum shoal_status net_tcp_publish(const struct net_tcp_interfaces *interfaces, uint16_t port,
                                   unsigned char out[NET_ADDRESS_BYTES], size_t *bytes)
 {
-    struct publication publication = {.out = out, .bytes = ENTRIES_AT};
-    enum shoal_status status = SHOAL_OK;
-    struct ifaddrs *list;
+    size_t used = ENTRIES_AT;
 
     memset(out, 0, ENTRIES_AT);
     out[0] = FORMAT_VERSION;
+    out[COUNT_AT] = (unsigned char)interfaces->address_count;
     out[PORT_AT] = (unsigned char)port;
     out[PORT_AT + 1] = (unsigned char)(port >> 8);
     TRY(namespace_identity(out + NAMESPACE_AT));
-    if (getifaddrs(&list) != 0)
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot list the network interfaces");
-    add_entries(&publication, list, interface, with_v6);
-    if (out[COUNT_AT] == 0)
-        status = nothing_fits(list, interface, with_v6);
-    freeifaddrs(list);
-    if (status == SHOAL_OK)
-        *bytes = publication.bytes;
-    return status;
+    for (int i = 0; i < interfaces->address_count; i++) {
+        const struct net_tcp_own_address *own = &interfaces->addresses[i];
+        size_t count;
+        const void *raw = raw_bytes(&own->address, &count);
+
+        out[used++] = (unsigned char)((own->address.any.sa_family == AF_INET6 ? 6 : 4) |
+                                      own->place << PLACE_SHIFT);
+        memcpy(out + used, raw, count);
+        used += count;
+    }
+    *bytes = used;
+    return SHOAL_OK;
 }
 
 /* ---- candidates ---- */
@@ -314,11 +433,12 @@ static enum shoal_status read_entries(const unsigned char *published, size_t byt
     port = (uint16_t)(published[PORT_AT] | published[PORT_AT + 1] << 8);
     for (int i = 0; i < published[COUNT_AT]; i++) {
         union net_tcp_address *address = &candidates[i].address;
-        size_t length = at < bytes && published[at] == 6 ? 16 : 4;
+        size_t length = at < bytes && (published[at] & FAMILY_BITS) == 6 ? 16 : 4;
 
         if (at + 1 + length > bytes)
             return base_error(SHOAL_ERR_FORMAT, "an address is cut off at %zu bytes", bytes);
         memset(&candidates[i], 0, sizeof(candidates[i]));
+        candidates[i].place = published[at] >> PLACE_SHIFT;
         if (length == 16) {
             address->v6.sin6_family = AF_INET6;
             address->v6.sin6_port = htons(port);
@@ -351,30 +471,72 @@ static bool find_source(struct net_tcp_candidate *candidate)
     return found;
 }
 
-static void prefer(struct net_tcp_candidate *candidate, const struct ifaddrs *list,
-                   const char *interface, bool same_namespace)
+/* The kernel chooses the way. `asked`: the interface that the option names, NULL: none. */
+static void prefer_by_route(struct net_tcp_candidate *candidate, const struct ifaddrs *list,
+                            const char *asked)
 {
     const struct ifaddrs *entry;
     union net_tcp_address mask;
 
-    candidate->preference = candidate->address.any.sa_family == AF_INET ? PREFER_V4 : 0;
     if (!find_source(candidate)) {
         candidate->preference += AVOID_NO_ROUTE;
-        return;
-    }
-    if (is_loopback(&candidate->address) || same_host(&candidate->source, &candidate->address)) {
-        candidate->preference += same_namespace ? PREFER_SAME_NAMESPACE : AVOID_OWN_ADDRESS;
         return;
     }
     entry = interface_of(list, &candidate->source);
     if (entry == NULL)
         return;
-    if (interface != NULL && interface[0] != '\0' &&
-        fits_option(entry->ifa_name, &candidate->source, interface))
+    if (asked != NULL && fits_way(entry->ifa_name, &candidate->source, asked))
         candidate->preference += PREFER_ASKED_INTERFACE;
     if (to_address(entry->ifa_netmask, &mask) &&
         same_network(&candidate->source, &candidate->address, prefix_bits(&mask)))
         candidate->preference += PREFER_OWN_NETWORK;
+}
+
+/* Ties the candidate to an address of the interface that `way` names, on the candidate's network if
+ * there is such a one. */
+static void prefer_by_way(struct net_tcp_candidate *candidate, const struct ifaddrs *list,
+                          const char *way)
+{
+    bool found = false, on_network = false;
+    union net_tcp_address own, mask;
+
+    candidate->tied = true;
+    candidate->source.any.sa_family = AF_UNSPEC;
+    for (const struct ifaddrs *entry = list; entry != NULL && !on_network;
+         entry = entry->ifa_next) {
+        if (!is_usable(entry, true, &own) || !fits_way(entry->ifa_name, &own, way) ||
+            own.any.sa_family != candidate->address.any.sa_family)
+            continue;
+        on_network = to_address(entry->ifa_netmask, &mask) &&
+                     same_network(&own, &candidate->address, prefix_bits(&mask));
+        if (found && !on_network)
+            continue;
+        found = true;
+        candidate->source = own;
+        snprintf(candidate->interface, sizeof(candidate->interface), "%s", entry->ifa_name);
+    }
+    candidate->preference += !found ? AVOID_NO_ROUTE : on_network ? PREFER_OWN_NETWORK : 0;
+}
+
+static bool is_own(const struct ifaddrs *list, const struct net_tcp_candidate *candidate)
+{
+    return is_loopback(&candidate->address) || interface_of(list, &candidate->address) != NULL;
+}
+
+static void prefer(struct net_tcp_candidate *candidate, const struct ifaddrs *list,
+                   const struct net_tcp_interfaces *interfaces, int stream, bool same_namespace)
+{
+    int ways = interfaces->way_count, way = ways > 0 ? stream % ways : 0;
+
+    candidate->preference = candidate->address.any.sa_family == AF_INET ? PREFER_V4 : 0;
+    if (ways > 1) {
+        candidate->preference += candidate->place == way ? PREFER_SAME_PLACE : 0;
+        prefer_by_way(candidate, list, interfaces->ways[way]);
+    } else {
+        prefer_by_route(candidate, list, ways == 1 ? interfaces->ways[0] : NULL);
+    }
+    if (is_own(list, candidate))
+        candidate->preference += same_namespace ? PREFER_SAME_NAMESPACE : AVOID_OWN_ADDRESS;
 }
 
 /* Insertion: stable, and there are at most 32. */
@@ -403,7 +565,8 @@ static int drop_foreign_loopback(struct net_tcp_candidate *candidates, int count
 }
 
 enum shoal_status
-net_tcp_read_candidates(const unsigned char *published, size_t bytes, const char *interface,
+net_tcp_read_candidates(const unsigned char *published, size_t bytes,
+                        const struct net_tcp_interfaces *interfaces, int stream,
                         struct net_tcp_candidate candidates[NET_TCP_CANDIDATES_MAX], int *count)
 {
     unsigned char identity[NAMESPACE_BYTES];
@@ -419,7 +582,7 @@ net_tcp_read_candidates(const unsigned char *published, size_t bytes, const char
     if (getifaddrs(&list) != 0)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot list the network interfaces");
     for (int i = 0; i < found; i++)
-        prefer(&candidates[i], list, interface, same_namespace);
+        prefer(&candidates[i], list, interfaces, stream, same_namespace);
     freeifaddrs(list);
     sort_by_preference(candidates, found);
     *count = found;

@@ -32,13 +32,19 @@ static void close_copy(int fd)
 static void close_copies(const struct net_tcp *ep)
 {
     close_copy(ep->listen_fd);
+    net_tcp_close_copies_of_words(ep);
     for (int i = 0; i < NET_TCP_INCOMING_MAX; i++)
         if (ep->incoming[i].step != NET_TCP_FREE)
             close_copy(ep->incoming[i].fd);
-    for (int i = 0; i < ep->options.size; i++) {
-        close_copy(ep->links[i].fd);
-        if (ep->links[i].opening != NULL)
-            close_copy(ep->links[i].opening->attempt.fd);
+    for (int i = 0; i < ep->options.size * NET_TCP_STREAMS_MAX; i++) {
+        const struct net_tcp_stream *stream =
+            ep->links[i / NET_TCP_STREAMS_MAX].streams[i % NET_TCP_STREAMS_MAX];
+
+        if (stream == NULL)
+            continue;
+        close_copy(stream->fd);
+        if (stream->opening != NULL)
+            close_copy(stream->opening->attempt.fd);
     }
 }
 

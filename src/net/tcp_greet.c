@@ -82,9 +82,9 @@ static void begin(const struct net_tcp *ep, struct net_tcp_greeting *greeting, i
 
 /* ---- those that go out ---- */
 
-static bool attempt_is_live(const struct net_tcp_link *link)
+static bool attempt_is_live(const struct net_tcp_stream *stream)
 {
-    return link->opening != NULL && link->opening->attempt.step != NET_TCP_FREE;
+    return stream->opening != NULL && stream->opening->attempt.step != NET_TCP_FREE;
 }
 
 static void end_attempt(struct net_tcp_opening *opening)
@@ -95,13 +95,18 @@ static void end_attempt(struct net_tcp_opening *opening)
     opening->attempt.step = NET_TCP_FREE;
 }
 
-void net_tcp_end_opening(struct net_tcp_link *link)
+void net_tcp_end_opening(struct net_tcp_stream *stream)
 {
-    if (link->opening == NULL)
+    if (stream->opening == NULL)
         return;
-    end_attempt(link->opening);
-    base_free(link->opening);
-    link->opening = NULL;
+    end_attempt(stream->opening);
+    base_free(stream->opening);
+    stream->opening = NULL;
+}
+
+static int number_of(const struct net_tcp_stream *stream)
+{
+    return stream->link->peer * NET_TCP_STREAMS_MAX + stream->number;
 }
 
 /* The other end itself refused; waiting won't change its mind. */
@@ -130,16 +135,31 @@ static const char *failure_text(int failure, char *space, size_t bytes)
     }
 }
 
-/* Says which addresses were tried and what each one did. */
-static void fail_opening(struct net_tcp *ep, struct net_tcp_link *link)
+/* "rank 3", "rank 3 by eth1, for stream 1": by what and to whom. */
+static void opening_text(const struct net_tcp *ep, const struct net_tcp_stream *stream, char *text,
+                         size_t bytes)
 {
-    struct net_tcp_opening *opening = link->opening;
+    const struct net_tcp_interfaces *interfaces = &ep->interfaces;
+    int used = snprintf(text, bytes, "rank %d", stream->link->peer);
+
+    if (interfaces->way_count > 1)
+        used += snprintf(text + used, bytes - (size_t)used, " by %s",
+                         interfaces->ways[stream->number % interfaces->way_count]);
+    if (stream->number > 0)
+        snprintf(text + used, bytes - (size_t)used, ", for stream %d", stream->number);
+}
+
+/* Says which addresses were tried and what each one did. */
+static void fail_opening(struct net_tcp *ep, struct net_tcp_stream *stream)
+{
+    struct net_tcp_opening *opening = stream->opening;
     double seconds = (double)(base_now_ns() - opening->begun_ns) / 1e9;
     enum shoal_status why = SHOAL_ERR_PEER_UNREACHABLE;
-    char text[1024], address[NET_TCP_TEXT_BYTES], cause[64];
-    size_t used = (size_t)snprintf(text, sizeof(text),
-                                   "no link to rank %d within %.1f s:", link->peer, seconds);
+    char text[1024], address[NET_TCP_TEXT_BYTES], cause[64], whom[64 + NET_TCP_TEXT_BYTES];
+    size_t used;
 
+    opening_text(ep, stream, whom, sizeof(whom));
+    used = (size_t)snprintf(text, sizeof(text), "no link to %s within %.1f s:", whom, seconds);
     for (int i = 0; i < opening->count; i++) {
         int failure = opening->candidates[i].failure;
 
@@ -151,7 +171,8 @@ static void fail_opening(struct net_tcp *ep, struct net_tcp_link *link)
                 (size_t)snprintf(text + used, sizeof(text) - used, "%s %s: %s", i > 0 ? ";" : "",
                                  address, failure_text(failure, cause, sizeof(cause)));
     }
-    net_tcp_lose(ep, link, why, text);
+    net_tcp_say_words(ep, stream->link, NULL, text);
+    net_tcp_lose(ep, stream->link, why, text);
 }
 
 static bool is_hopeless(const struct net_tcp_opening *opening, int64_t now_ns)
@@ -173,18 +194,19 @@ static bool is_hopeless(const struct net_tcp_opening *opening, int64_t now_ns)
 }
 
 static void answer_parked(struct net_tcp *ep, int slot);
-static void try_next(struct net_tcp *ep, struct net_tcp_link *link);
+static void try_next(struct net_tcp *ep, struct net_tcp_stream *stream);
 
-static void fail_attempt(struct net_tcp *ep, struct net_tcp_link *link, int failure)
+static void fail_attempt(struct net_tcp *ep, struct net_tcp_stream *stream, int failure)
 {
-    struct net_tcp_opening *opening = link->opening;
+    struct net_tcp_opening *opening = stream->opening;
+    struct net_tcp_link *link = stream->link;
 
     opening->candidates[opening->next - 1].failure = failure;
     end_attempt(opening);
     if (link->incoming >= 0 && ep->incoming[link->incoming].step == NET_TCP_PARKED)
         answer_parked(ep, link->incoming);
     if (link->incoming < 0)
-        try_next(ep, link);
+        try_next(ep, stream);
 }
 
 static int64_t limit_of(const struct net_tcp_opening *opening, int64_t limit_ns)
@@ -194,54 +216,72 @@ static int64_t limit_of(const struct net_tcp_opening *opening, int64_t limit_ns)
     return opening->count > 1 && at_ns < opening->deadline_ns ? at_ns : opening->deadline_ns;
 }
 
-static void greet(struct net_tcp *ep, struct net_tcp_link *link)
+static void greet(struct net_tcp *ep, struct net_tcp_stream *stream)
 {
-    struct net_tcp_opening *opening = link->opening;
+    struct net_tcp_opening *opening = stream->opening;
     unsigned char hello[NET_HELLO_BYTES];
 
     opening->attempt.step = NET_TCP_ANSWER;
     opening->attempt.deadline_ns = limit_of(opening, ANSWER_LIMIT_NS);
     net_tcp_timer_at(ep, opening->attempt.deadline_ns);
-    net_tcp_watch(ep, opening->attempt.fd, NET_TCP_OPENING, link->peer, EPOLLIN, false);
+    net_tcp_watch(ep, opening->attempt.fd, NET_TCP_OPENING, number_of(stream), EPOLLIN, false);
     if (net_proof_hello(&opening->attempt.proof, hello) != SHOAL_OK ||
         !say(&opening->attempt, hello, sizeof(hello)))
-        fail_attempt(ep, link, NET_TCP_CLOSED);
+        fail_attempt(ep, stream, NET_TCP_CLOSED);
+}
+
+/* Ties a socket to the interface that the candidate's way asks for. 0 or an errno. */
+static int tie(int fd, const struct net_tcp_candidate *candidate)
+{
+    union net_tcp_address source = candidate->source;
+
+    if (!candidate->tied)
+        return 0;
+    if (source.any.sa_family == AF_UNSPEC)
+        return EADDRNOTAVAIL;
+    /* Old kernels leave this to root; then the address alone has to do. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, candidate->interface,
+                     (socklen_t)strlen(candidate->interface));
+    return bind(fd, &source.any, net_tcp_address_bytes(&source)) == 0 ? 0 : errno;
 }
 
 /* Starts an attempt at one candidate; false: it failed at once. */
-static bool start_attempt(struct net_tcp *ep, struct net_tcp_link *link,
+static bool start_attempt(struct net_tcp *ep, struct net_tcp_stream *stream,
                           struct net_tcp_candidate *candidate)
 {
-    struct net_tcp_opening *opening = link->opening;
+    struct net_tcp_opening *opening = stream->opening;
     const union net_tcp_address *address = &candidate->address;
     int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
-    if (fd < 0) {
+    candidate->failure = fd < 0 ? errno : tie(fd, candidate);
+    if (candidate->failure == 0 &&
+        connect(fd, &address->any, net_tcp_address_bytes(address)) != 0 && errno != EINPROGRESS)
         candidate->failure = errno;
+    if (candidate->failure != 0) {
+        if (fd >= 0)
+            close(fd);
         return false;
     }
-    if (connect(fd, &address->any, net_tcp_address_bytes(address)) != 0 && errno != EINPROGRESS) {
-        candidate->failure = errno;
-        close(fd);
-        return false;
-    }
-    begin(ep, &opening->attempt, fd, link->peer, NET_TCP_CONNECTING);
+    begin(ep, &opening->attempt, fd, stream->link->peer, NET_TCP_CONNECTING);
+    opening->attempt.proof.stream = stream->number;
     opening->attempt.deadline_ns = limit_of(opening, CONNECT_LIMIT_NS);
     opening->retry_ns = BASE_NO_DEADLINE;
     net_tcp_timer_at(ep, opening->attempt.deadline_ns);
-    net_tcp_watch(ep, fd, NET_TCP_OPENING, link->peer, EPOLLOUT, true);
+    net_tcp_watch(ep, fd, NET_TCP_OPENING, number_of(stream), EPOLLOUT, true);
     return true;
 }
 
-static void try_next(struct net_tcp *ep, struct net_tcp_link *link)
+static void try_next(struct net_tcp *ep, struct net_tcp_stream *stream)
 {
-    struct net_tcp_opening *opening = link->opening;
+    struct net_tcp_opening *opening = stream->opening;
     int64_t now_ns = base_now_ns();
 
-    if (attempt_is_live(link))
+    if (attempt_is_live(stream))
         return;
     while (opening->next < opening->count && now_ns < opening->deadline_ns) {
-        if (start_attempt(ep, link, &opening->candidates[opening->next++]))
+        struct net_tcp_candidate *candidate = &opening->candidates[opening->next++];
+
+        if (start_attempt(ep, stream, candidate))
             return;
     }
     opening->next = 0;
@@ -249,30 +289,34 @@ static void try_next(struct net_tcp *ep, struct net_tcp_link *link)
     net_tcp_timer_at(ep, is_hopeless(opening, now_ns) ? now_ns : opening->retry_ns);
 }
 
-static enum shoal_status candidates_of(const struct net_tcp *ep, int peer,
+static enum shoal_status candidates_of(const struct net_tcp *ep,
+                                       const struct net_tcp_stream *stream,
                                        struct net_tcp_opening *opening)
 {
+    int peer = stream->link->peer;
     size_t bytes = ep->address_at != NULL ? ep->address_at[peer + 1] - ep->address_at[peer] : 0;
 
     if (bytes == 0)
         return base_error(SHOAL_ERR_PEER_UNREACHABLE, "rank %d has no address", peer);
-    return net_tcp_read_candidates(ep->addresses + ep->address_at[peer], bytes,
-                                   ep->options.interface, opening->candidates, &opening->count);
+    return net_tcp_read_candidates(ep->addresses + ep->address_at[peer], bytes, &ep->interfaces,
+                                   stream->number, opening->candidates, &opening->count);
 }
 
-void net_tcp_start_opening(struct net_tcp *ep, struct net_tcp_link *link)
+void net_tcp_start_opening(struct net_tcp *ep, struct net_tcp_stream *stream)
 {
     struct net_tcp_opening *opening = NULL;
+    struct net_tcp_link *link = stream->link;
     enum shoal_status status = BASE_NEW(&opening, "the opening of a tcp link");
 
     if (status == SHOAL_OK) {
-        link->opening = opening;
-        link->state = NET_TCP_LINK_OPENING;
+        stream->opening = opening;
+        if (link->state == NET_TCP_LINK_IDLE)
+            link->state = NET_TCP_LINK_OPENING;
         opening->attempt.fd = -1;
         opening->begun_ns = base_now_ns();
         opening->deadline_ns = base_deadline_ns(ep->options.connect_timeout_ms);
         opening->retry_ns = opening->begun_ns;
-        status = candidates_of(ep, link->peer, opening);
+        status = candidates_of(ep, stream, opening);
     }
     if (status != SHOAL_OK) {
         net_tcp_lose(ep, link, SHOAL_ERR_PEER_UNREACHABLE, base_error_text());
@@ -280,12 +324,12 @@ void net_tcp_start_opening(struct net_tcp *ep, struct net_tcp_link *link)
     }
     net_tcp_timer_at(ep, opening->deadline_ns);
     if (link->incoming < 0)
-        try_next(ep, link);
+        try_next(ep, stream);
 }
 
-static void check_connected(struct net_tcp *ep, struct net_tcp_link *link)
+static void check_connected(struct net_tcp *ep, struct net_tcp_stream *stream)
 {
-    int fd = link->opening->attempt.fd, error = 0;
+    int fd = stream->opening->attempt.fd, error = 0;
     socklen_t bytes = sizeof(error);
     union net_tcp_address address;
     socklen_t address_bytes = sizeof(address);
@@ -293,79 +337,80 @@ static void check_connected(struct net_tcp *ep, struct net_tcp_link *link)
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
         error = errno;
     if (error != 0)
-        fail_attempt(ep, link, error);
+        fail_attempt(ep, stream, error);
     else if (getpeername(fd, &address.any, &address_bytes) == 0)
-        greet(ep, link);
+        greet(ep, stream);
 }
 
-static void take_answer(struct net_tcp *ep, struct net_tcp_link *link)
+static void take_answer(struct net_tcp *ep, struct net_tcp_stream *stream)
 {
-    struct net_tcp_greeting *attempt = &link->opening->attempt;
+    struct net_tcp_greeting *attempt = &stream->opening->attempt;
     unsigned char proof[NET_PROOF_BYTES];
 
     switch (take_message(attempt, NET_ANSWER_BYTES)) {
     case INTAKE_PARTIAL: return;
-    case INTAKE_CLOSED: fail_attempt(ep, link, NET_TCP_CLOSED); return;
+    case INTAKE_CLOSED: fail_attempt(ep, stream, NET_TCP_CLOSED); return;
     case INTAKE_WHOLE: break;
     }
     if (net_proof_check_answer(&attempt->proof, attempt->in, proof) != SHOAL_OK) {
-        fail_attempt(ep, link, NET_TCP_IMPOSTOR);
+        fail_attempt(ep, stream, NET_TCP_IMPOSTOR);
         return;
     }
     /* From here on it is the right one; the acceptor may hold the link for open any moment. */
     attempt->step = NET_TCP_READY;
-    attempt->deadline_ns = link->opening->deadline_ns;
+    attempt->deadline_ns = stream->opening->deadline_ns;
     if (!say(attempt, proof, sizeof(proof)))
-        fail_attempt(ep, link, NET_TCP_CLOSED);
+        fail_attempt(ep, stream, NET_TCP_CLOSED);
 }
 
-static void take_ready(struct net_tcp *ep, struct net_tcp_link *link)
+static void take_ready(struct net_tcp *ep, struct net_tcp_stream *stream)
 {
-    struct net_tcp_greeting *attempt = &link->opening->attempt;
+    struct net_tcp_greeting *attempt = &stream->opening->attempt;
 
     switch (take_message(attempt, NET_TCP_READY_BYTES)) {
     case INTAKE_PARTIAL: return;
-    case INTAKE_CLOSED: fail_attempt(ep, link, NET_TCP_CLOSED); return;
+    case INTAKE_CLOSED: fail_attempt(ep, stream, NET_TCP_CLOSED); return;
     case INTAKE_WHOLE: break;
     }
     if (memcmp(attempt->in, ready_message, NET_TCP_READY_BYTES) != 0)
-        fail_attempt(ep, link, NET_TCP_IMPOSTOR);
+        fail_attempt(ep, stream, NET_TCP_IMPOSTOR);
     else
-        net_tcp_stand(ep, link, attempt->fd);
+        net_tcp_stand(ep, stream, attempt->fd);
 }
 
-void net_tcp_greet_outgoing(struct net_tcp *ep, struct net_tcp_link *link)
+void net_tcp_greet_outgoing(struct net_tcp *ep, struct net_tcp_stream *stream)
 {
-    if (!attempt_is_live(link))
+    if (!attempt_is_live(stream))
         return;
-    switch (link->opening->attempt.step) {
-    case NET_TCP_CONNECTING: check_connected(ep, link); break;
-    case NET_TCP_ANSWER: take_answer(ep, link); break;
-    case NET_TCP_READY: take_ready(ep, link); break;
+    switch (stream->opening->attempt.step) {
+    case NET_TCP_CONNECTING: check_connected(ep, stream); break;
+    case NET_TCP_ANSWER: take_answer(ep, stream); break;
+    case NET_TCP_READY: take_ready(ep, stream); break;
     default: break; /* steps of acceptors */
     }
 }
 
-void net_tcp_opening_timer(struct net_tcp *ep, struct net_tcp_link *link, int64_t now_ns,
+void net_tcp_opening_timer(struct net_tcp *ep, struct net_tcp_stream *stream, int64_t now_ns,
                            int64_t *next_ns)
 {
-    struct net_tcp_opening *opening = link->opening;
-    bool live = attempt_is_live(link), connecting = opening->attempt.step == NET_TCP_CONNECTING;
+    struct net_tcp_opening *opening = stream->opening;
+    bool live = attempt_is_live(stream), connecting = opening->attempt.step == NET_TCP_CONNECTING;
 
     if (live && now_ns >= opening->attempt.deadline_ns)
-        fail_attempt(ep, link, connecting ? NET_TCP_SILENT : NET_TCP_NO_ANSWER);
-    if (link->opening == NULL)
+        fail_attempt(ep, stream, connecting ? NET_TCP_SILENT : NET_TCP_NO_ANSWER);
+    if (stream->opening == NULL)
         return;
-    if (!attempt_is_live(link) && (link->incoming < 0 || now_ns >= opening->deadline_ns) &&
+    if (!attempt_is_live(stream) &&
+        (stream->link->incoming < 0 || now_ns >= opening->deadline_ns) &&
         is_hopeless(opening, now_ns)) {
-        fail_opening(ep, link);
+        fail_opening(ep, stream);
         return;
     }
-    if (!attempt_is_live(link) && link->incoming < 0 && now_ns >= opening->retry_ns)
-        try_next(ep, link);
-    if (attempt_is_live(link) && opening->attempt.deadline_ns < *next_ns)
+    if (!attempt_is_live(stream) && stream->link->incoming < 0 && now_ns >= opening->retry_ns)
+        try_next(ep, stream);
+    if (attempt_is_live(stream) && opening->attempt.deadline_ns < *next_ns)
         *next_ns = opening->attempt.deadline_ns;
-    else if (!attempt_is_live(link) && link->incoming < 0 && opening->retry_ns < *next_ns)
+    else if (!attempt_is_live(stream) && stream->link->incoming < 0 && opening->retry_ns < *next_ns)
         *next_ns = opening->retry_ns;
     if (opening->deadline_ns < *next_ns)
         *next_ns = opening->deadline_ns;
@@ -389,8 +434,8 @@ void net_tcp_drop_incoming(struct net_tcp *ep, int slot)
     if (link == NULL || link->incoming != slot)
         return;
     link->incoming = -1;
-    if (link->opening != NULL && !attempt_is_live(link))
-        try_next(ep, link);
+    if (link->first.opening != NULL && !attempt_is_live(&link->first))
+        try_next(ep, &link->first);
 }
 
 /* Makes room in a full house; false: everybody in it deserves to be waited for. */
@@ -475,13 +520,27 @@ static void answer_parked(struct net_tcp *ep, int slot)
     send_answer(ep, slot);
 }
 
-/* Whether a link to this rank may be opened from its side now. */
-static bool is_welcome(const struct net_tcp *ep, int peer)
+/* Whether the peer may open another stream of its link. */
+static bool is_extra_welcome(const struct net_tcp_link *link, int number)
+{
+    const struct net_tcp_stream *stream;
+
+    if (link->state != NET_TCP_LINK_STANDING || link->connected_here || number < 1 ||
+        number >= NET_TCP_STREAMS_MAX)
+        return false;
+    stream = link->streams[number];
+    return stream == NULL || stream->fd < 0;
+}
+
+/* Whether this rank may open that stream from its side now. */
+static bool is_welcome(const struct net_tcp *ep, int peer, int number)
 {
     if (peer < 0 || peer >= ep->options.size || peer == ep->options.rank)
         return false;
     if (ep->address_at != NULL && ep->address_at[peer] == ep->address_at[peer + 1])
         return false;
+    if (number != 0)
+        return is_extra_welcome(&ep->links[peer], number);
     return ep->links[peer].state == NET_TCP_LINK_IDLE ||
            ep->links[peer].state == NET_TCP_LINK_OPENING;
 }
@@ -492,12 +551,18 @@ static void take_hello(struct net_tcp *ep, int slot)
     struct net_tcp_link *link;
 
     if (net_proof_answer(&greeting->proof, greeting->in, greeting->answer) != SHOAL_OK ||
-        !is_welcome(ep, greeting->proof.rank_theirs)) {
+        !is_welcome(ep, greeting->proof.rank_theirs, greeting->proof.stream)) {
         base_log(BASE_LOG_DEBUG, "dropped a connection that does not belong here");
         net_tcp_drop_incoming(ep, slot);
         return;
     }
     link = &ep->links[greeting->proof.rank_theirs];
+    greeting->stream = greeting->proof.stream;
+    if (greeting->stream > 0) {
+        greeting->peer = link->peer;
+        send_answer(ep, slot);
+        return;
+    }
     if (link->incoming >= 0) {
         /* The peer tries anew: its older connection is dead. */
         int older = link->incoming;
@@ -507,7 +572,7 @@ static void take_hello(struct net_tcp *ep, int slot)
     }
     link->incoming = slot;
     greeting->peer = link->peer;
-    if (attempt_is_live(link) && ep->options.rank < link->peer) {
+    if (attempt_is_live(&link->first) && ep->options.rank < link->peer) {
         greeting->step = NET_TCP_PARKED;
         greeting->deadline_ns = BASE_NO_DEADLINE;
         /* Only its end is of interest now, and that epoll always tells. */
@@ -515,6 +580,29 @@ static void take_hello(struct net_tcp *ep, int slot)
         return;
     }
     send_answer(ep, slot);
+}
+
+/* The connection goes from the greeting to its stream. */
+static void let_stand(struct net_tcp *ep, int slot)
+{
+    struct net_tcp_greeting *greeting = &ep->incoming[slot];
+    struct net_tcp_link *link = &ep->links[greeting->peer];
+    struct net_tcp_stream *stream;
+    int fd = greeting->fd;
+
+    if (greeting->stream > 0 && !is_extra_welcome(link, greeting->stream)) {
+        net_tcp_drop_incoming(ep, slot);
+        return;
+    }
+    if (net_tcp_get_stream(link, greeting->stream, &stream) != SHOAL_OK) {
+        net_tcp_drop_incoming(ep, slot);
+        net_tcp_lose(ep, link, SHOAL_ERR_PEER_LOST, base_error_text());
+        return;
+    }
+    greeting->fd = -1;
+    net_tcp_end_opening(stream);
+    net_tcp_drop_incoming(ep, slot);
+    net_tcp_stand(ep, stream, fd);
 }
 
 static void take_proof(struct net_tcp *ep, int slot)
@@ -532,7 +620,7 @@ static void take_proof(struct net_tcp *ep, int slot)
         net_tcp_drop_incoming(ep, slot);
         return;
     }
-    net_tcp_stand(ep, &ep->links[greeting->peer], greeting->fd);
+    let_stand(ep, slot);
 }
 
 void net_tcp_greet_incoming(struct net_tcp *ep, int slot)

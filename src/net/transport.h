@@ -76,7 +76,8 @@ struct net_endpoint_options {
     int rank, size;
     unsigned char job[NET_JOB_BYTES]; /* the same on all ranks of the job, unlike any other job */
     unsigned char secret[NET_SECRET_BYTES]; /* the same on all ranks, known to nobody else */
-    const char *interface;                  /* tcp: name or address prefix; NULL: by the route */
+    const char *interface;                  /* tcp: names or address prefixes; NULL: by the route */
+    int streams;                            /* tcp: connections to a peer; 0: one per interface */
     int64_t connect_timeout_ms;             /* from the first send to an open link */
     void *context; /* transport-specific: inproc's hall, shm's map, sim's world */
 };

@@ -518,7 +518,8 @@ def init(
         store: "host:port" where rank 0 serves the meeting; None takes it from the environment.
         unique_id: What unique_id() of one process returned, instead of store.
         name: For messages.
-        interface: Network interface or address prefix; None goes by the route to the peer.
+        interface: Network interface or address prefix, several with commas; None goes by the
+            route to the peer.
         timeout: Seconds that an operation may take.
         reproducible: Bits that don't depend on size, split or transport; None takes the option.
 

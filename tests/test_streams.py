@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links of several streams over one and two interfaces, between virtual hosts: the same bits, and a
+clear error everywhere when an interface vanishes or the option is wrong."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from ranks import ENVIRONMENT, SHOAL
+
+DEADLINE_S = 120
+HOSTS = 3
+PROGRAM = """
+import array, hashlib, random
+import shoal
+
+group = shoal.init()
+random.seed(group.rank)
+digest = hashlib.sha256()
+for count in (1, 5_003, 300_007, 1_500_001):
+    values = array.array("f", (random.gauss(0, 1) for _ in range(1000))) * (count // 1000 + 1)
+    values = values[:count]
+    digest.update(bytes(group.allreduce(values)))
+    digest.update(bytes(group.allgather(values[: count // group.size])))
+print(digest.hexdigest())
+group.free()
+"""
+CUT = """
+import array, subprocess, sys
+import shoal
+
+group = shoal.init()
+values = array.array("f", bytes(4 * 300_007))
+try:
+    for step in range(100_000):
+        group.allreduce(values, out=values)
+        if step == 20 and group.rank == 1:
+            subprocess.run(sys.argv[1:], check=True)
+except shoal.Error as error:
+    print(f"rank {group.rank}: {error}", flush=True)
+"""
+
+
+def in_hosts(program, *arguments, **environment):
+    """Runs a program on each host."""
+    hosts = ",".join(f"vh{i}" for i in range(HOSTS))
+    agent = f"{SHOAL} vhosts-exec {{host}} --"
+    return subprocess.run(
+        [
+            SHOAL, "vhosts", "-n", str(HOSTS), "--links", "2", "--rate", "none", "--",
+            SHOAL, "run", "--no-tag", "--hosts", hosts, "--agent", agent, "--",
+            sys.executable, program, *arguments,
+        ],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+        env=ENVIRONMENT | {"SHOAL_TIMEOUT_MS": "60000"} | environment,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _hosts_are_possible():
+    if os.geteuid() != 0:
+        pytest.skip("virtual hosts need root")
+    tried = subprocess.run(
+        [SHOAL, "vhosts", "-n", "1", "--", "true"], capture_output=True, text=True, check=False
+    )
+    if tried.returncode != 0:
+        pytest.skip(f"virtual hosts cannot be made here: {tried.stderr.strip()}")
+
+
+def test_streams_and_interfaces_keep_the_bits(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    digests = set()
+    for environment in (
+        {"SHOAL_STREAMS": "1"},
+        {"SHOAL_STREAMS": "4"},
+        {"SHOAL_INTERFACE": "eth0,eth1"},
+        {"SHOAL_INTERFACE": "eth0,eth1", "SHOAL_STREAMS": "4"},
+    ):
+        result = in_hosts(program, **environment)
+        assert result.returncode == 0, result.stderr
+        lines = result.stdout.split()
+        assert len(lines) == HOSTS
+        digests |= set(lines)
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("command", ["ip link set eth1 down", "ip addr flush dev eth1"])
+def test_an_interface_that_vanishes_is_named_on_every_rank(tmp_path, command):
+    program = tmp_path / "program.py"
+    program.write_text(CUT)
+    result = in_hosts(program, *command.split(), SHOAL_INTERFACE="eth0,eth1")
+    assert result.returncode == 0, result.stderr
+    lines = sorted(result.stdout.splitlines())
+    assert len(lines) == HOSTS
+    for rank, line in enumerate(lines):
+        assert line.startswith(f"rank {rank}: ")
+        assert " eth1 " in line
+    assert "of host vh1 is gone or down" in lines[1]
+
+
+def test_wrong_options_are_told(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    for environment, expected in (
+        ({"SHOAL_INTERFACE": "eth0,eth7"}, ("SHOAL_INTERFACE=eth7", "eth1 10.78.1.")),
+        ({"SHOAL_INTERFACE": "eth0,eth1", "SHOAL_STREAMS": "1"}, ("SHOAL_STREAMS=1",)),
+        ({"SHOAL_STREAMS": "9"}, ("SHOAL_STREAMS", "1 to 8")),
+    ):
+        result = in_hosts(program, **environment)
+        assert result.returncode != 0
+        for text in expected:
+            assert text in result.stderr
