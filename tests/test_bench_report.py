@@ -18,7 +18,7 @@ import pytest
 
 SOURCE = Path(os.environ.get("SHOAL_SOURCE", Path(__file__).resolve().parent.parent))
 SHOAL = Path(os.environ.get("SHOAL_BUILD", "build/release")).resolve() / "shoal"
-DEADLINE_S = 120
+DEADLINE_S = 300  # of one program, some of which start torch a dozen times
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 NAME = "allreduce-f32-2ranks"
 
@@ -396,7 +396,7 @@ def test_the_standard_set_that_is_ended_early_has_its_page(tmp_path):
     assert any(remark.startswith("allreduce f32, 2 ranks, one host: It did not run to its end")
                for remark in remarks)  # fmt: skip
     assert sum("It was not started." in remark or "Nothing was measured" in remark
-               for remark in remarks) == 12  # fmt: skip
+               for remark in remarks) == 16  # fmt: skip
     assert {"Arithmetic of one core: not measured.", "Training with DDP: not measured."} <= set(
         remarks
     )
