@@ -86,8 +86,15 @@ def test_streams_and_interfaces_keep_the_bits(tmp_path):
     assert len(digests) == 1
 
 
-@pytest.mark.parametrize("command", ["ip link set eth1 down", "ip addr flush dev eth1"])
-def test_an_interface_that_vanishes_is_named_on_every_rank(tmp_path, command):
+@pytest.mark.parametrize(
+    ("interface", "command"),
+    [
+        ("eth1", "ip link set eth1 down"),
+        ("eth1", "ip addr flush dev eth1"),
+        ("eth0", "ip link set eth0 down"),
+    ],
+)
+def test_an_interface_that_vanishes_is_named_on_every_rank(tmp_path, interface, command):
     program = tmp_path / "program.py"
     program.write_text(CUT)
     result = in_hosts(program, *command.split(), SHOAL_INTERFACE="eth0,eth1")
@@ -96,8 +103,7 @@ def test_an_interface_that_vanishes_is_named_on_every_rank(tmp_path, command):
     assert len(lines) == HOSTS
     for rank, line in enumerate(lines):
         assert line.startswith(f"rank {rank}: ")
-        assert " eth1 " in line
-    assert "of host vh1 is gone or down" in lines[1]
+        assert f"interface {interface} " in line and "of host vh1 is gone or down" in line
 
 
 def test_wrong_options_are_told(tmp_path):

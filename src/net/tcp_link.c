@@ -217,9 +217,12 @@ static void open_others(struct net_tcp *ep, struct net_tcp_link *link)
 
 void net_tcp_watch_stream(struct net_tcp *ep, struct net_tcp_stream *stream)
 {
-    uint32_t events =
-        (stream->paused ? 0 : (uint32_t)EPOLLIN) | (stream->wants_out ? (uint32_t)EPOLLOUT : 0);
+    uint32_t events = stream->wants_out ? (uint32_t)EPOLLOUT : 0;
 
+    if (!stream->paused)
+        events |= (uint32_t)EPOLLIN;
+    else if (!stream->end_seen) /* else it would be told for ever */
+        events |= (uint32_t)EPOLLRDHUP;
     if (stream->fd < 0 || events == stream->watched)
         return;
     stream->watched = events;
