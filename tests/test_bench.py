@@ -9,16 +9,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from launching import SHOAL, needs_shoal
 
 SOURCE = Path(os.environ.get("SHOAL_SOURCE", Path(__file__).resolve().parent.parent))
-SHOAL = Path(os.environ.get("SHOAL_BUILD", "build/release")).resolve() / "shoal"
 DEADLINE_S = 120
 OPERATIONS = [
     "allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall", "gather",
     "scatter", "barrier",
 ]  # fmt: skip
 
-pytestmark = pytest.mark.skipif(not SHOAL.exists(), reason=f"{SHOAL} is not built")
+pytestmark = needs_shoal
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="virtual hosts need root")
 
 

@@ -5,15 +5,14 @@ import json
 import os
 import subprocess
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 
 import pytest
+from launching import SHOAL, needs_shoal
 
-SHOAL = Path(os.environ.get("SHOAL_BUILD", "build/release")).resolve() / "shoal"
 DEADLINE_S = 120
 SVG = "{http://www.w3.org/2000/svg}"
 
-pytestmark = pytest.mark.skipif(not SHOAL.exists(), reason=f"{SHOAL} is not built")
+pytestmark = needs_shoal
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="virtual hosts need root")
 
 

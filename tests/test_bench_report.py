@@ -15,9 +15,9 @@ from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
+from launching import SHOAL, needs_shoal
 
 SOURCE = Path(os.environ.get("SHOAL_SOURCE", Path(__file__).resolve().parent.parent))
-SHOAL = Path(os.environ.get("SHOAL_BUILD", "build/release")).resolve() / "shoal"
 DEADLINE_S = 300  # of one program, some of which start torch a dozen times
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 NAME = "allreduce-f32-2ranks"
@@ -28,7 +28,7 @@ import ddp  # noqa: E402
 import plot  # noqa: E402
 from comparison import Comparison  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not SHOAL.exists(), reason=f"{SHOAL} is not built")
+pytestmark = needs_shoal
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 

@@ -11,16 +11,16 @@ from html import escape
 from pathlib import Path
 
 import pytest
+from launching import SHOAL, needs_shoal
 
 SOURCE = Path(os.environ.get("SHOAL_SOURCE", Path(__file__).resolve().parent.parent))
-SHOAL = Path(os.environ.get("SHOAL_BUILD", "build/release")).resolve() / "shoal"
 DEADLINE_S = 120
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 sys.path.insert(0, str(SOURCE / "bench"))
 import headline  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not SHOAL.exists(), reason=f"{SHOAL} is not built")
+pytestmark = needs_shoal
 
 
 def program(name, *arguments):

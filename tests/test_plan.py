@@ -2,15 +2,14 @@
 """`shoal plan` as its users see it."""
 
 import json
-import os
 import re
 import subprocess
 import xml.etree.ElementTree
 from pathlib import Path
 
 import pytest
+from launching import SHOAL, needs_shoal
 
-SHOAL = Path(os.environ.get("SHOAL_BUILD", "build/release")).resolve() / "shoal"
 ROOT = Path(__file__).resolve().parent.parent
 DEADLINE_S = 120
 SVG = "{http://www.w3.org/2000/svg}"
@@ -20,7 +19,7 @@ OPERATIONS = [
     "alltoall", "barrier",
 ]  # fmt: skip
 
-pytestmark = pytest.mark.skipif(not SHOAL.exists(), reason=f"{SHOAL} is not built")
+pytestmark = needs_shoal
 
 
 def run(*arguments):
