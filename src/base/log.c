@@ -19,7 +19,7 @@
 #define LINE_BYTES 2048
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
-static atomic_int log_rank = -1;
+static atomic_int log_rank = -1, log_server = -1;
 static char host_name[128];
 static pthread_once_t host_once = PTHREAD_ONCE_INIT;
 
@@ -41,6 +41,11 @@ const char *base_host_name(void)
 void base_log_set_rank(int rank)
 {
     atomic_store(&log_rank, rank);
+}
+
+void base_log_set_server(int number)
+{
+    atomic_store(&log_server, number);
 }
 
 int base_log_enabled(enum base_log_level level)
@@ -66,8 +71,10 @@ static size_t line_head(char *line, size_t bytes, enum base_log_level level)
     clock_gettime(CLOCK_REALTIME, &now);
     localtime_r(&now.tv_sec, &parts);
     char who[32] = "";
-    int rank = atomic_load(&log_rank);
-    if (rank >= 0)
+    int rank = atomic_load(&log_rank), server = atomic_load(&log_server);
+    if (server >= 0)
+        snprintf(who, sizeof(who), " server %d", server);
+    else if (rank >= 0)
         snprintf(who, sizeof(who), " rank %d", rank);
     int used =
         snprintf(line, bytes, "shoal %02d:%02d:%02d.%03ld %s%s %s: ", parts.tm_hour, parts.tm_min,

@@ -14,6 +14,8 @@ void base_log(enum base_log_level level, const char *format, ...)
 int base_log_enabled(enum base_log_level level);
 /* The rank that lines carry; -1: none. */
 void base_log_set_rank(int rank);
+/* The same for a process that is a server. */
+void base_log_set_server(int number);
 /* This host's name in lines and messages: SHOAL_HOSTNAME, as the launcher calls it, else the
  * system's. Never empty; valid for ever. */
 const char *base_host_name(void);

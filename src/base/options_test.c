@@ -231,6 +231,10 @@ static void the_log_follows_its_level(void **state)
     assert_null(strstr(text, "an info"));
     log_at("info", text, sizeof(text));
     assert_non_null(strstr(text, "info: an info\n"));
+    base_log_set_server(2);
+    log_at("error", text, sizeof(text));
+    assert_non_null(strstr(text, "server 2 error: an error of 1\n"));
+    base_log_set_server(-1);
     base_log_set_rank(-1);
     log_at("debug", text, sizeof(text));
     assert_null(strstr(text, "rank 7"));

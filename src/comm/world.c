@@ -320,7 +320,10 @@ static enum shoal_status make_all(struct making *making)
     world->rank = making->meeting.identity.rank;
     world->rank_count = making->meeting.identity.size;
     world->size = world->rank_count + making->meeting.identity.server_count;
-    base_log_set_rank(world->rank);
+    if (making->serving)
+        base_log_set_server(world->rank - world->rank_count);
+    else
+        base_log_set_rank(world->rank);
     TRY(make_engine(making));
     TRY(open_tcp(making));
     TRY(exchange_cards(making));
