@@ -33,7 +33,7 @@
 #define STAGE_BLOCKS    4
 #define RINGS_BYTES     (2 * MIB) /* if all peers send something */
 #define HEAP_BYTES      (64 * KIB)
-#define HEAP_RANK_BYTES (7 * KIB / 2)
+#define HEAP_RANK_BYTES (3 * KIB)
 #define GROUPS          100
 
 static int64_t stage_bytes(int size)

@@ -227,7 +227,7 @@ static void send_frame(struct net_endpoint *endpoint, int peer, struct net_frame
     BASE_ASSERT(peer >= 0 && peer < ep->options.size && peer != ep->options.rank);
     link = &ep->links[peer];
     if (link->state == NET_TCP_LINK_LEFT || link->state == NET_TCP_LINK_LOST) {
-        net_tcp_report_lost(ep, link, link->reason);
+        net_tcp_report_lost(ep, link, net_tcp_reason(link));
         return;
     }
     net_frame_queue_push(&link->queue, frame);

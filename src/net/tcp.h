@@ -162,9 +162,9 @@ struct net_tcp_stream {
     bool paused;     /* its next message has to wait for another stream */
     bool end_seen;   /* while it was paused */
     int write_error; /* errno of the send that failed; the rest of the input is still read */
-    struct net_tcp_piece piece;
+    struct net_tcp_piece *piece; /* NULL until the stream stands */
     /* what is arriving */
-    unsigned char *buffer; /* NET_TCP_BUFFER_BYTES */
+    unsigned char *buffer; /* NET_TCP_BUFFER_BYTES, behind the piece */
     size_t begin, end;     /* bytes in it that are not taken yet */
     uint64_t at, left;     /* of the frame's payload, what comes here next */
     /* for messages */
@@ -203,7 +203,7 @@ struct net_tcp_link {
     int64_t end_seen_ns;   /* when the first end of one of several streams was seen; 0: not yet */
     /* the end */
     enum shoal_status why;
-    char reason[NET_TCP_REASON_BYTES];
+    char *reason; /* NULL: none, or no memory to remember it */
 };
 
 /* tcp_words.c's */
@@ -296,6 +296,8 @@ void net_tcp_stand(struct net_tcp *ep, struct net_tcp_stream *stream, int fd);
 /* Asks epoll for what the stream waits for. */
 void net_tcp_watch_stream(struct net_tcp *ep, struct net_tcp_stream *stream);
 void net_tcp_report_lost(struct net_tcp *ep, const struct net_tcp_link *link, const char *text);
+/* Why the link, which has ended, ended. */
+const char *net_tcp_reason(const struct net_tcp_link *link);
 void net_tcp_lose(struct net_tcp *ep, struct net_tcp_link *link, enum shoal_status why,
                   const char *text);
 /* The stream can't go on, and so the link can't; the peer is told by its other streams. error: an

@@ -65,11 +65,11 @@ static void close_stream(struct net_tcp_stream *stream)
     if (stream->fd >= 0)
         close(stream->fd);
     stream->fd = -1;
-    base_free(stream->buffer);
+    base_free(stream->piece);
+    stream->piece = NULL;
     stream->buffer = NULL;
     stream->begin = stream->end = 0;
     stream->left = 0;
-    stream->piece.head_bytes = 0;
     stream->wants_out = stream->full = stream->paused = stream->end_seen = false;
 }
 
@@ -86,8 +86,25 @@ void net_tcp_release_link(struct net_tcp_link *link)
 
 void net_tcp_free_streams(struct net_tcp_link *link)
 {
+    base_free(link->reason);
     for (int i = 1; i < NET_TCP_STREAMS_MAX; i++)
         base_free(link->streams[i]);
+}
+
+/* For sends that come later; the beginning of it. */
+static void remember_reason(struct net_tcp_link *link, const char *text)
+{
+    size_t bytes = strnlen(text, NET_TCP_REASON_BYTES - 1) + 1;
+
+    base_free(link->reason);
+    link->reason = NULL;
+    if (base_alloc(bytes, "why a tcp link ended", (void **)&link->reason) == SHOAL_OK)
+        snprintf(link->reason, bytes, "%s", text);
+}
+
+const char *net_tcp_reason(const struct net_tcp_link *link)
+{
+    return link->reason != NULL ? link->reason : "its link has ended";
 }
 
 void net_tcp_report_lost(struct net_tcp *ep, const struct net_tcp_link *link, const char *text)
@@ -107,7 +124,7 @@ void net_tcp_lose(struct net_tcp *ep, struct net_tcp_link *link, enum shoal_stat
         net_tcp_drop_incoming(ep, link->incoming);
     link->state = NET_TCP_LINK_LOST;
     link->why = why;
-    snprintf(link->reason, sizeof(link->reason), "%s", text);
+    remember_reason(link, text);
     net_tcp_report_lost(ep, link, text);
 }
 
@@ -133,18 +150,20 @@ void net_tcp_lose_stream(struct net_tcp *ep, struct net_tcp_stream *stream, int 
 void net_tcp_leave(struct net_tcp *ep, struct net_tcp_link *link)
 {
     bool frames_left = link->queue.first != NULL;
+    char text[NET_TCP_REASON_BYTES];
 
     net_tcp_release_link(link);
     link->state = NET_TCP_LINK_LEFT;
     link->why = SHOAL_ERR_PEER_LOST;
-    snprintf(link->reason, sizeof(link->reason), "rank %d at %s closed its end in good order",
-             link->peer, link->first.peer_text);
+    snprintf(text, sizeof(text), "rank %d at %s closed its end in good order", link->peer,
+             link->first.peer_text);
+    remember_reason(link, text);
     if (ep->closing)
         return;
     ep->event_count++;
     ep->events.left(ep->events.user, link->peer);
     if (frames_left)
-        net_tcp_report_lost(ep, link, link->reason);
+        net_tcp_report_lost(ep, link, text);
 }
 
 void net_tcp_check_silence(struct net_tcp *ep, struct net_tcp_link *link)
@@ -249,11 +268,13 @@ void net_tcp_stand(struct net_tcp *ep, struct net_tcp_stream *stream, int fd)
             net_tcp_drop_incoming(ep, link->incoming);
     }
     note_ends(ep, stream);
-    if (base_alloc(NET_TCP_BUFFER_BYTES, "a tcp link's buffer", (void **)&stream->buffer) !=
-        SHOAL_OK) {
+    if (base_alloc(sizeof(*stream->piece) + NET_TCP_BUFFER_BYTES, "a tcp link's buffer",
+                   (void **)&stream->piece) != SHOAL_OK) {
         net_tcp_lose(ep, link, SHOAL_ERR_PEER_LOST, base_error_text());
         return;
     }
+    stream->piece->head_bytes = 0;
+    stream->buffer = (unsigned char *)(stream->piece + 1);
     tune(ep, stream);
     net_tcp_watch_stream(ep, stream);
     net_tcp_timer_at(ep, ep->watch_ns);

@@ -287,7 +287,7 @@ static void note_end(struct net_tcp_link *link)
 static void end_stream(struct net_tcp *ep, struct net_tcp_stream *stream, int error)
 {
     struct net_tcp_link *link = stream->link;
-    bool between = stream->left == 0 && stream->end == 0 && stream->piece.head_bytes == 0;
+    bool between = stream->left == 0 && stream->end == 0 && stream->piece->head_bytes == 0;
 
     if (stream->number == 0) {
         net_tcp_lose_stream(ep, stream, error != 0 ? error : stream->write_error);

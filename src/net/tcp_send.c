@@ -139,7 +139,7 @@ static bool send_frames(struct net_tcp *ep, struct net_tcp_link *link)
 
 static void begin_cutting(struct net_tcp_link *link)
 {
-    struct net_tcp_piece *piece = &link->first.piece;
+    struct net_tcp_piece *piece = link->first.piece;
     struct net_header header = link->queue.first->header;
 
     link->cut = link->queue.first;
@@ -155,7 +155,7 @@ static void begin_cutting(struct net_tcp_link *link)
 /* Gives the stream the frame's next piece, behind the frame's header if that waits there. */
 static void give_piece(struct net_tcp_link *link, struct net_tcp_stream *stream)
 {
-    struct net_tcp_piece *piece = &stream->piece;
+    struct net_tcp_piece *piece = stream->piece;
     uint64_t rest = link->cut->header.payload_bytes - link->cut_given;
     struct net_tcp_place place = {.frame = link->cut_count, .at = link->cut_given};
     struct net_header header = {0};
@@ -173,7 +173,7 @@ static void give_piece(struct net_tcp_link *link, struct net_tcp_stream *stream)
 
 static void send_piece(const struct net_tcp_link *link, struct net_tcp_stream *stream)
 {
-    struct net_tcp_piece *piece = &stream->piece;
+    struct net_tcp_piece *piece = stream->piece;
     struct iovec parts[2];
     uint64_t taken, total = piece->head_bytes + piece->bytes, done = piece->done_bytes;
     int count = 0;
@@ -200,12 +200,13 @@ static bool has_room(const struct net_tcp_stream *stream)
 /* One piece of the stream; true if it is on its way. */
 static bool serve(struct net_tcp_link *link, struct net_tcp_stream *stream)
 {
-    struct net_tcp_piece *piece = &stream->piece;
-    bool only_frame = piece->head_bytes == NET_HEADER_BYTES && piece->bytes == 0;
+    struct net_tcp_piece *piece = stream->piece;
     bool payload_left = link->cut_given < link->cut->header.payload_bytes;
+    bool only_frame;
 
     if (!has_room(stream))
         return false;
+    only_frame = piece->head_bytes == NET_HEADER_BYTES && piece->bytes == 0;
     if (payload_left && (piece->head_bytes == 0 || (only_frame && piece->done_bytes == 0)))
         give_piece(link, stream);
     if (piece->head_bytes == 0)
@@ -214,10 +215,15 @@ static bool serve(struct net_tcp_link *link, struct net_tcp_stream *stream)
     return piece->head_bytes == 0;
 }
 
+static bool has_piece(const struct net_tcp_stream *stream)
+{
+    return stream != NULL && stream->piece != NULL && stream->piece->head_bytes > 0;
+}
+
 static bool is_cut_out(const struct net_tcp_link *link)
 {
     for (int i = 0; i < NET_TCP_STREAMS_MAX; i++)
-        if (link->streams[i] != NULL && link->streams[i]->piece.head_bytes > 0)
+        if (has_piece(link->streams[i]))
             return false;
     return link->cut_given == link->cut->header.payload_bytes;
 }
@@ -253,9 +259,9 @@ static uint64_t cut_prefix(const struct net_tcp_link *link)
     for (int i = 0; i < NET_TCP_STREAMS_MAX; i++) {
         const struct net_tcp_piece *piece;
 
-        if (link->streams[i] == NULL || link->streams[i]->piece.head_bytes == 0)
+        if (!has_piece(link->streams[i]))
             continue;
-        piece = &link->streams[i]->piece;
+        piece = link->streams[i]->piece;
         if (piece->bytes > 0 && piece->at < prefix)
             prefix = piece->at;
     }

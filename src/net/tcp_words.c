@@ -60,7 +60,7 @@ static struct rest rest_of_head(const unsigned char *head, uint64_t head_bytes,
 static struct rest rest_of(const struct net_tcp_stream *stream)
 {
     const struct net_tcp_link *link = stream->link;
-    const struct net_tcp_piece *piece = &stream->piece;
+    const struct net_tcp_piece *piece = stream->piece;
     const struct net_frame *first = link->queue.first;
 
     if (piece->head_bytes > 0 && piece->done_bytes > 0)
