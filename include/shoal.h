@@ -532,6 +532,108 @@ SHOAL_API int shoal_fuse_buffer_count(shoal_fuse_t fuse);
 SHOAL_API enum shoal_status shoal_fuse_times(shoal_fuse_t fuse, int buffer,
                                              struct shoal_fuse_times *out);
 
+/* ---- model parallel: the planner
+ * ------------------------------------------------------------------------------------
+ * A model that is too large for one process is cut over several devices. The planner gets the tree
+ * of the model's modules, with what each costs, and says which device runs which module. It is pure
+ * computation: no group is needed, nothing is sent. docs/plan.md has the method and the reasons.
+ */
+
+struct shoal_plan_module {
+    const char *name; /* "transformer.h.0.attn", for messages */
+    int parent; /* number of the module that holds it, a smaller one; -1: module 0, the root */
+    int shares; /* number of an earlier module whose parameters it uses too: both are on one device.
+                 * -1: none */
+    int device; /* where it is placed by hand, with all that is in it; -1: not */
+    /* Its own, without those of the modules in it; shared parameters only where they are first. Per
+     * microbatch, but for the parameters: */
+    uint64_t parameter_bytes;
+    uint64_t activation_bytes; /* kept from the forward to the backward pass */
+    uint64_t forward_ns, backward_ns;
+    uint64_t output_bytes; /* of what it returns */
+};
+#define SHOAL_PLAN_MODULE_INIT          \
+    {                                   \
+        NULL, -1, -1, -1, 0, 0, 0, 0, 0 \
+    }
+
+struct shoal_plan_options {
+    size_t struct_bytes; /* sizeof(struct shoal_plan_options) */
+    size_t module_bytes; /* sizeof(struct shoal_plan_module) */
+    /* [module_count] A module comes before those in it, which come in the order in which they run.
+     * Its own work runs before theirs. */
+    const struct shoal_plan_module *modules;
+    int module_count;
+    int device_count;
+    double memory_weight; /* 0 to 1: cost = so much memory, the rest time, as shares of the whole */
+    int auto_partition;   /* 1: modules that are not placed by hand go where they fit best */
+    int default_device;   /* 0: they go there */
+    const uint64_t *memory_limits; /* [device_count] bytes, 0: unlimited; NULL: no device is limited
+                                    */
+    /* What memory is counted: parameters so many times (with gradients and the optimizer's state,
+     * in fp32 with Adam: 4), and the activations of so many microbatches at a time. */
+    int parameter_copies;
+    const int *in_flight; /* [device_count]; NULL: 1 each */
+};
+#define SHOAL_PLAN_OPTIONS_INIT                                                                  \
+    {                                                                                            \
+        sizeof(struct shoal_plan_options), sizeof(struct shoal_plan_module), NULL, 0, 1, 0.8, 1, \
+            0, NULL, 1, NULL                                                                     \
+    }
+
+enum shoal_plan_method {
+    SHOAL_PLAN_PUBLISHED = 0, /* the published method */
+    SHOAL_PLAN_BALANCED,      /* that was too uneven, or too large for a device: borders moved */
+    SHOAL_PLAN_MANUAL         /* without auto_partition */
+};
+
+/* Costs are shares of the whole model's. */
+struct shoal_plan_report {
+    size_t struct_bytes; /* sizeof(struct shoal_plan_report); returned: how much of it was filled */
+    enum shoal_plan_method method;
+    int devices_used;
+    double largest_cost, mean_cost; /* of the devices */
+    double optimum_cost; /* the least possible largest one, if devices in their order run modules in
+                          * their order */
+    double published_cost;   /* the published method's largest one; 0: was not tried */
+    int crossings;           /* how often a microbatch goes to another device in the forward pass */
+    uint64_t crossing_bytes; /* of a microbatch's */
+};
+#define SHOAL_PLAN_REPORT_INIT                                                      \
+    {                                                                               \
+        sizeof(struct shoal_plan_report), SHOAL_PLAN_PUBLISHED, 0, 0, 0, 0, 0, 0, 0 \
+    }
+
+/* What one device has to do, per microbatch. */
+struct shoal_plan_load {
+    size_t struct_bytes; /* sizeof(struct shoal_plan_load); returned: how much of it was filled */
+    double cost;
+    uint64_t parameter_bytes, activation_bytes, forward_ns, backward_ns;
+    uint64_t memory_bytes; /* with copies of parameters and microbatches in flight */
+    uint64_t output_bytes; /* to other devices in the forward pass; as much comes back in the
+                            * backward pass */
+    int visits;            /* how often a microbatch comes here in the forward pass */
+    int module_count;      /* that do something here, other than hold others */
+};
+#define SHOAL_PLAN_LOAD_INIT                                      \
+    {                                                             \
+        sizeof(struct shoal_plan_load), 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+    }
+
+typedef struct shoal_plan *shoal_plan_t;
+
+/* Cuts a model. Copies what it needs. An input that is wrong is SHOAL_ERR_ARGUMENT or
+ * SHOAL_ERR_LIMIT, and the text names the module; so it does if the devices' memory is too small.
+ * The same input gives the same plan everywhere. Any thread. */
+SHOAL_API enum shoal_status shoal_plan_create(const struct shoal_plan_options *options,
+                                              shoal_plan_t *out);
+SHOAL_API enum shoal_status shoal_plan_free(shoal_plan_t plan); /* NULL is allowed */
+/* Which device runs the module's own work; -1 if there is no such module. */
+SHOAL_API int shoal_plan_device(shoal_plan_t plan, int module);
+SHOAL_API enum shoal_status shoal_plan_report(shoal_plan_t plan, struct shoal_plan_report *out);
+SHOAL_API enum shoal_status shoal_plan_load(shoal_plan_t plan, int device,
+                                            struct shoal_plan_load *out);
+
 #ifdef __cplusplus
 }
 #endif
