@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * servers_test.c: ranks and servers as real processes, each on a host of its own: sums are right,
- * have the bits that they have without servers, and take the way that they should.
+ * servers_test.c: ranks and servers as real processes, one rank or two on a host, servers on hosts
+ * of their own: sums are right, have the bits that they have without servers, and take the way that
+ * they should.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,6 +20,8 @@
 
 struct job {
     int ranks, servers;
+    int per_host; /* ranks */
+    const char *reproducible;
     int (*main)(const struct job *job, shoal_group_t group);
     uint64_t *digests; /* [ranks] shared with the parent: of all results */
 };
@@ -48,6 +51,8 @@ static int be(int rank, int size, const char *store, void *user)
     set_number("SHOAL_SIZE", job->ranks);
     set_number("SHOAL_SERVERS", job->servers);
     setenv("SHOAL_STORE", store, 1);
+    setenv("SHOAL_REPRODUCIBLE", job->reproducible, 1);
+    set_number("SHOAL_HOST_ID", rank < job->ranks ? rank / job->per_host : rank);
     if (rank < job->ranks) {
         set_number("SHOAL_RANK", rank);
         return be_rank(job);
@@ -61,8 +66,7 @@ static void run_job(struct job *job)
     struct processes run = {.size = job->ranks + job->servers,
                             .hosts = job->ranks + job->servers,
                             .bare = be,
-                            .user = job,
-                            .environment = {"SHOAL_REPRODUCIBLE=1"}};
+                            .user = job};
     assert_true(processes_run(&run));
     processes_release(&run);
 }
@@ -180,11 +184,16 @@ static void test_bits(void **state)
 {
     (void)state;
     static const struct {
-        int ranks, servers;
-    } cases[] = {{2, 1}, {3, 1}, {3, 4}, {4, 2}};
+        int ranks, servers, per_host;
+        const char *reproducible;
+    } cases[] = {{2, 1, 1, "1"}, {3, 4, 1, "1"}, {4, 2, 1, "1"}, {4, 2, 2, "0"}, {5, 1, 2, "1"}};
     uint64_t *digests = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct job job = {.ranks = cases[i].ranks, .main = sum_all, .digests = digests};
+        struct job job = {.ranks = cases[i].ranks,
+                          .per_host = cases[i].per_host,
+                          .reproducible = cases[i].reproducible,
+                          .main = sum_all,
+                          .digests = digests};
         run_job(&job);
         uint64_t alone = digests[0];
         job.servers = cases[i].servers;
@@ -199,25 +208,32 @@ static void test_bits(void **state)
  * ------------------------------------------------------------------------------------------------
  */
 
-/* As many servers as ranks: a rank sends its input once, and no more. */
+/* As many servers as hosts: a host sends its input, or the sum of its ranks' inputs, once, and no
+ * more; its ranks do so together. */
 static int count_bytes(const struct job *job, shoal_group_t group)
 {
     static float data[1 << 18];
+    uint64_t due = sizeof(data) / (uint64_t)job->per_host;
     struct shoal_counters before = SHOAL_COUNTERS_INIT, after = SHOAL_COUNTERS_INIT;
-    (void)job;
     CHECK(shoal_group_counters(group, &before));
     CHECK(shoal_allreduce(data, data, 1 << 18, SHOAL_F32, SHOAL_SUM, group, NULL));
     CHECK(shoal_group_counters(group, &after));
-    REQUIRE(after.network_sent_bytes - before.network_sent_bytes == sizeof(data));
-    REQUIRE(after.network_received_bytes - before.network_received_bytes == sizeof(data));
+    REQUIRE(after.network_sent_bytes - before.network_sent_bytes == due);
+    REQUIRE(after.network_received_bytes - before.network_received_bytes == due);
     return 0;
 }
 
 static void test_way(void **state)
 {
     (void)state;
-    struct job job = {.ranks = 3, .servers = 3, .main = count_bytes};
-    run_job(&job);
+    for (int per_host = 1; per_host <= 2; per_host++) {
+        struct job job = {.ranks = 3 * per_host,
+                          .servers = 3,
+                          .per_host = per_host,
+                          .reproducible = "0",
+                          .main = count_bytes};
+        run_job(&job);
+    }
 }
 
 int main(void)

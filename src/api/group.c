@@ -20,13 +20,12 @@ enum shoal_status api_check_group(shoal_group_t handle)
     return SHOAL_OK;
 }
 
-/* Where ranks share a host, its sum is made first, which is another schedule; so they do without.
- */
+/* Ranks that are all on one host have no network to spare. */
 static bool can_be_served(const struct comm_group *group)
 {
     const struct comm_world *world = group->world;
     bool all = world->size > world->rank_count && group->size == world->rank_count &&
-               group->host_count == group->size;
+               group->host_count > 1;
     for (int i = 0; all && i < group->size; i++)
         all = group->members[i] == i;
     return all;

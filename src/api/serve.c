@@ -3,8 +3,8 @@
  * serve.c: a server: a process that sums for the ranks of its job (docs/servers.md).
  *
  * It calls nothing by itself. The engine tells it of every operation whose first frame has come
- * (comm_serving): the frame's signature is all that a server needs to know to make its part of the
- * schedule, and the context all that it needs to know of the group, since every group that has
+ * (comm_serving): the frame says all that a server needs to know to make its part of the schedule,
+ * and the context all that it needs to know of the group, since every group that has
  * servers has all ranks and all servers. A thread of its own for each world opens the groups,
  * starts the operations, and closes a group when all ranks have.
  *
@@ -36,8 +36,7 @@ struct asked {
     struct asked *next;
     struct served *of;
     bool is_end;
-    uint64_t sequence;
-    struct comm_signature signature;
+    struct comm_asked what;
     shoal_request_t request;
 };
 
@@ -86,15 +85,14 @@ static struct served *find_or_add(struct server *server, uint64_t context)
     return served;
 }
 
-static void on_called(void *user, uint64_t context, uint64_t sequence,
-                      const struct comm_signature *signature)
+static void on_called(void *user, const struct comm_asked *what)
 {
     struct server *server = user;
     pthread_mutex_lock(&server->lock);
-    struct served *served = find_or_add(server, context);
-    if (served && sequence > served->heard) {
-        served->heard = sequence;
-        tell(server, &(struct asked){.of = served, .sequence = sequence, .signature = *signature});
+    struct served *served = find_or_add(server, what->context);
+    if (served && what->sequence > served->heard) {
+        served->heard = what->sequence;
+        tell(server, &(struct asked){.of = served, .what = *what});
     }
     pthread_mutex_unlock(&server->lock);
 }
@@ -132,16 +130,18 @@ static enum shoal_status open_group(struct server *server, struct served *served
 static enum shoal_status start(struct server *server, struct asked *asked)
 {
     struct served *served = asked->of;
-    struct comm_call call = {.kind = asked->signature.kind,
-                             .dtype = asked->signature.dtype,
-                             .op = asked->signature.op,
-                             .count = asked->signature.count};
+    struct comm_signature signature = asked->what.signature;
+    struct comm_call call = {.kind = signature.kind,
+                             .dtype = signature.dtype,
+                             .op = signature.op,
+                             .count = signature.count};
     if (call.kind != COLL_ALLREDUCE)
         return base_error(SHOAL_ERR_INTERNAL, "a server was asked for %s",
                           comm_kind_name(call.kind));
     if (!served->group)
         TRY(open_group(server, served));
-    served->group->sequence = asked->sequence - 1;
+    served->group->sequence = asked->what.sequence - 1;
+    served->group->reproducible = asked->what.reproducible;
     return api_submit_served(served->group, &call, &asked->request);
 }
 

@@ -29,6 +29,7 @@
 #include "base/options.h"
 #include "base/status.h"
 #include "coll/algorithms.h"
+#include "coll/layout.h"
 
 #define KIB (UINT64_C(1) << 10)
 #define MIB (UINT64_C(1) << 20)
@@ -40,11 +41,12 @@
 
 enum condition {
     ALWAYS,
-    STACKED,     /* several hosts, several ranks on some */
-    SAME_WIDTH,  /* partial sums are no wider than elements: not of 16-bit floats */
-    LONG_BLOCKS, /* the same, and a rank's share of the bytes is BLOCK_BYTES or more */
-    EVEN_HALVES, /* the same as SAME_WIDTH, and the ranks are a power of two */
-    SERVED       /* there are servers */
+    STACKED,       /* several hosts, several ranks on some */
+    SAME_WIDTH,    /* partial sums are no wider than elements: not of 16-bit floats */
+    LONG_BLOCKS,   /* the same, and a rank's share of the bytes is BLOCK_BYTES or more */
+    EVEN_HALVES,   /* the same as SAME_WIDTH, and the ranks are a power of two */
+    SERVED,        /* there are servers */
+    SERVED_STACKED /* and several hosts, several ranks on some */
 };
 
 /* Sizes: `bytes` of what one rank ends or begins with: the whole buffer of allreduce, reduce and
@@ -61,6 +63,7 @@ struct row {
 
 static const struct row table[] = {
     /* kind, condition, most ranks, most bytes, algorithm */
+    {COLL_ALLREDUCE, SERVED_STACKED, MANY, ANY, "two_level"},
     {COLL_ALLREDUCE, SERVED, MANY, ANY, "direct"},
     {COLL_ALLREDUCE, ALWAYS, 8, 8 * KIB, "exchange"},
     {COLL_ALLREDUCE, ALWAYS, MANY, 8 * KIB, "recursive_doubling"},
@@ -146,11 +149,12 @@ static uint64_t shape_bytes(const struct coll_shape *shape)
 static bool holds(enum condition condition, const struct coll_shape *shape)
 {
     switch (condition) {
-    case STACKED: return shape->host_count > 1 && shape->host_count < shape->size;
+    case STACKED: return coll_layout_is_stacked(shape);
     case SAME_WIDTH: return !shape->wide_sums;
     case LONG_BLOCKS:
         return !shape->wide_sums && shape_bytes(shape) / (uint64_t)shape->size >= BLOCK_BYTES;
     case SERVED: return shape->server_count > 0;
+    case SERVED_STACKED: return shape->server_count > 0 && coll_layout_is_stacked(shape);
     case EVEN_HALVES: return !shape->wide_sums && (shape->size & (shape->size - 1)) == 0;
     default: return true;
     }
@@ -341,9 +345,10 @@ static void print_row(const struct row *row, char *text, size_t text_bytes)
         snprintf(bytes, sizeof(bytes), ", up to %llu KiB",
                  (unsigned long long)(row->bytes_max / KIB));
     snprintf(text, text_bytes, "%s%s%s%s", comm_kind_name(row->kind),
-             row->condition == STACKED  ? ", several ranks on a host"
-             : row->condition == SERVED ? ", with servers"
-                                        : "",
+             row->condition == STACKED          ? ", several ranks on a host"
+             : row->condition == SERVED         ? ", with servers"
+             : row->condition == SERVED_STACKED ? ", with servers, several ranks on a host"
+                                                : "",
              ranks, *bytes || row->kind == COLL_BARRIER ? bytes : ", any size");
 }
 

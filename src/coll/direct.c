@@ -6,7 +6,7 @@
  * the ranks themselves): the buffer is cut in p shards, shard i belongs to rank i. Each rank sends
  * its part of shard i to rank i, which sums the p parts in rank order and sends the result to all.
  * Each link carries 2(p-1)/p of the buffer as in a ring, which is the lower bound, but in 2 rounds
- * instead of 2(p-1). With servers of their own it is less: served.c. Reduce-scatter is the first
+ * instead of 2(p-1). With servers of their own it is less: owners.c. Reduce-scatter is the first
  * half of it, allgather the second.
  *
  * Reduce and broadcast are the halves with a root: the shards belong to the other ranks, so the
@@ -20,7 +20,6 @@
 #include "base/status.h"
 #include "coll/algorithms.h"
 #include "coll/segments.h"
-#include "coll/served.h"
 #include "coll/team.h"
 #include "coll/uneven.h"
 
@@ -56,10 +55,8 @@ static enum shoal_status emit_buffer(const struct coll_shape *shape,
                                      struct schedule_builder *builder)
 {
     struct crew crew;
-    if (shape->shares)
+    if (coll_is_uneven(shape))
         return coll_uneven_allreduce(shape, builder, UNEVEN_RANKS);
-    if (shape->server_count > 0)
-        return coll_served_allreduce(shape, builder);
     TRY(crew_init(shape, &crew));
     struct schedule_span input = span_of(BUFFER_INPUT, 0, shape->count);
     struct schedule_span output = span_of(BUFFER_OUTPUT, 0, shape->count);

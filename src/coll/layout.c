@@ -5,15 +5,31 @@
 #include "base/memory.h"
 #include "base/status.h"
 
+int coll_layout_hosts(const struct coll_shape *shape)
+{
+    int count = 0;
+    for (int rank = 0; rank < schedule_rank_count(shape); rank++)
+        if (shape->host_of[rank] >= count)
+            count = shape->host_of[rank] + 1;
+    return count;
+}
+
+bool coll_layout_is_stacked(const struct coll_shape *shape)
+{
+    int hosts = coll_layout_hosts(shape);
+    return hosts > 1 && hosts < schedule_rank_count(shape);
+}
+
 static void sort_ranks(const struct coll_shape *shape, struct layout *layout)
 {
-    for (int rank = 0; rank < shape->size; rank++)
+    int rank_count = schedule_rank_count(shape);
+    for (int rank = 0; rank < rank_count; rank++)
         layout->first[shape->host_of[rank] + 1]++;
-    for (int host = 0; host < shape->host_count; host++)
+    for (int host = 0; host < layout->host_count; host++)
         layout->first[host + 1] += layout->first[host];
-    for (int host = 0; host < shape->host_count; host++) {
+    for (int host = 0; host < layout->host_count; host++) {
         int next = layout->first[host];
-        for (int rank = 0; rank < shape->size; rank++) {
+        for (int rank = 0; rank < rank_count; rank++) {
             if (shape->host_of[rank] != host)
                 continue;
             if (rank == shape->rank)
@@ -28,12 +44,12 @@ static void sort_ranks(const struct coll_shape *shape, struct layout *layout)
 
 enum shoal_status coll_layout_init(const struct coll_shape *shape, struct layout *layout)
 {
-    *layout = (struct layout){.host_count = shape->host_count,
+    *layout = (struct layout){.host_count = coll_layout_hosts(shape),
                               .host = shape->host_of[shape->rank],
                               .smallest = shape->size};
     enum shoal_status status = BASE_NEW_ARRAY(&layout->ranks, shape->size, "the ranks by host");
     if (status == SHOAL_OK)
-        status = BASE_NEW_ARRAY(&layout->first, shape->host_count + 1, "the ranks by host");
+        status = BASE_NEW_ARRAY(&layout->first, layout->host_count + 1, "the ranks by host");
     if (status != SHOAL_OK) {
         coll_layout_release(layout);
         return status;

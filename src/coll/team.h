@@ -26,7 +26,7 @@ struct team {
     int me;    /* index of the caller in ranks */
     int first; /* whose data comes first in a sum; the others follow in their order, around */
     int server_count; /* of its last members: they have no data, and get none but to sum it. Of
-                       * coll_team_reduce and coll_team_share; then there are no sums of sums */
+                       * coll_team_reduce and coll_team_share */
     /* Of coll_team_reduce, zeroed to start. One team sums inputs or sums, not both. */
     bool again;                 /* it is called several times: slots for a whole window at once */
     struct schedule_span slots; /* scratch, kept for the next call */

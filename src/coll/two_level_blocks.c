@@ -208,11 +208,6 @@ static enum shoal_status emit(const struct coll_shape *shape, struct schedule_bu
     return status;
 }
 
-static bool has_two_levels(const struct coll_shape *shape)
-{
-    return shape->host_count > 1 && shape->host_count < shape->size;
-}
-
 const struct coll_algorithm coll_two_level_allgather = {
     .name = "two_level",
     .kind = COLL_ALLGATHER,
@@ -220,7 +215,7 @@ const struct coll_algorithm coll_two_level_allgather = {
         "to one rank of each host, which passes it on there: 2 rounds, (h-1) n sent to hosts",
     .same_tree = true,
     .one_reduce = true,
-    .fits = has_two_levels,
+    .fits = coll_layout_is_stacked,
     .emit = emit,
 };
 
@@ -229,6 +224,6 @@ const struct coll_algorithm coll_two_level_reduce_scatter = {
     .kind = COLL_REDUCE_SCATTER,
     .summary = "sum each block on each host, then over hosts: 2 rounds, (h-1) n sent to hosts",
     .same_tree = true,
-    .fits = has_two_levels,
+    .fits = coll_layout_is_stacked,
     .emit = emit,
 };

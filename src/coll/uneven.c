@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * uneven.c: an allreduce whose ranks sum unequal shares of the buffer, for links of unequal rate
- * (comm/shares.h has the optimum).
+ * uneven.c: an allreduce whose owners sum unequal shares of the buffer, for links of unequal rate
+ * (comm/shares.h has the optimum) and with servers (owners.c).
  *
  * It is the direct exchange: each rank sends its part of a share to the share's owner, which sums
  * and sends the result to all. The buffer is cut in pieces and each piece by the shares, so that
@@ -38,103 +38,129 @@ static void cut(uint64_t count, const uint32_t *shares, struct part *parts, int 
     }
 }
 
-static bool is_server(const struct coll_shape *shape)
-{
-    return shape->rank >= schedule_rank_count(shape);
-}
-
 #define PART_BYTES_MIN    (UINT64_C(16) << 10)
 #define SERVED_PART_BYTES (UINT64_C(32) << 10) /* measured: docs/servers.md */
 
 /* Elements of a piece whose largest part is half a segment, or with servers of a length that is
  * best where all flows of a rank go to a few ports: the last piece's way through the slowest link
  * and its result's way back come on top of the link's due, so pieces are short. */
-static uint64_t piece_count(const struct coll_shape *shape)
+static uint64_t piece_count(const struct uneven *uneven, uint64_t segment, size_t elem_bytes)
 {
-    uint64_t largest = 1, segment = shape->segment_count;
-    for (int i = 0; i < shape->size; i++)
-        if (shape->shares[i] > largest)
-            largest = shape->shares[i];
-    if (segment > shape->count)
-        segment = shape->count;
-    if (shape->server_count > 0 && segment * shape->elem_bytes > SERVED_PART_BYTES)
-        segment = SERVED_PART_BYTES / shape->elem_bytes;
-    else if (shape->server_count == 0 && segment / 2 * shape->elem_bytes >= PART_BYTES_MIN)
+    uint64_t largest = 1;
+    bool is_served = uneven->team.server_count > 0;
+    for (int i = 0; i < uneven->team.size; i++)
+        if (uneven->shares[i] > largest)
+            largest = uneven->shares[i];
+    if (is_served && segment * elem_bytes > SERVED_PART_BYTES)
+        segment = SERVED_PART_BYTES / elem_bytes;
+    else if (!is_served && segment / 2 * elem_bytes >= PART_BYTES_MIN)
         segment /= 2;
     return segment / largest * SCHEDULE_SHARES_WHOLE +
            segment % largest * SCHEDULE_SHARES_WHOLE / largest;
 }
 
-/* All get the sum of the piece; `sums`: where a server keeps its part of it. */
-static enum shoal_status emit_piece(const struct coll_shape *shape,
-                                    struct schedule_builder *builder, struct team *team,
-                                    struct part *parts, struct part piece,
-                                    struct schedule_span sums)
-{
-    struct schedule_span from = span_of(BUFFER_INPUT, piece.offset, piece.count);
-    struct schedule_span into = span_of(BUFFER_OUTPUT, piece.offset, piece.count);
-    cut(piece.count, shape->shares, parts, shape->size);
-    struct schedule_span own = is_server(shape) ? sums : coll_part_at(into, parts[shape->rank]);
-    TRY(coll_team_reduce(builder, team, parts, from, own, piece.count, true));
-    coll_team_share(builder, team, parts, own, into, piece.count);
-    return SHOAL_OK;
-}
-
 /* So many pieces' sums can be on their way from a server while it receives the next piece. */
 #define SUMS_KEPT 4
 
-static enum shoal_status emit_range(const struct coll_shape *shape,
-                                    struct schedule_builder *builder, struct team *team,
-                                    struct part *parts, struct part range)
+static bool is_server(const struct uneven *uneven)
 {
-    uint64_t each = piece_count(shape), sum_count = 0;
-    struct schedule_span sums = {0};
-    if (is_server(shape)) {
-        sum_count = part_of(each, shape->shares[shape->rank]) + 1; /* cuts are rounded */
-        sums = schedule_scratch(builder, SUMS_KEPT * sum_count);
+    return uneven->team.me >= uneven->team.size - uneven->team.server_count;
+}
+
+enum shoal_status coll_uneven_init(const struct coll_shape *shape, struct schedule_builder *builder,
+                                   enum owners owners, const int *ranks, int me, uint64_t count,
+                                   size_t elem_bytes, struct uneven *uneven)
+{
+    *uneven = (struct uneven){.builder = builder,
+                              .team = {.ranks = ranks,
+                                       .size = coll_owner_count(shape, owners),
+                                       .me = me,
+                                       .server_count = shape->server_count,
+                                       .again = true}};
+    enum shoal_status status =
+        BASE_NEW_ARRAY(&uneven->shares, uneven->team.size, "the shards of an allreduce");
+    if (status == SHOAL_OK)
+        status = BASE_NEW_ARRAY(&uneven->parts, uneven->team.size, "the parts of an allreduce");
+    if (status == SHOAL_OK)
+        status = coll_owner_shares(shape, owners, uneven->shares);
+    if (status != SHOAL_OK) {
+        coll_uneven_release(uneven);
+        return status;
     }
-    for (uint64_t done = 0; done < range.count; done += each) {
-        uint64_t left = range.count - done;
-        struct part piece = {range.offset + done, left < each ? left : each};
-        TRY(emit_piece(shape, builder, team, parts, piece,
-                       coll_span_within(sums, done / each % SUMS_KEPT * sum_count, sum_count)));
+    uint64_t segment = shape->segment_count < count ? shape->segment_count : count;
+    uneven->piece_count = piece_count(uneven, segment, elem_bytes);
+    if (is_server(uneven)) {
+        uneven->sum_count = part_of(uneven->piece_count, uneven->shares[me]) + 1; /* cuts round */
+        uneven->sums = schedule_scratch(builder, SUMS_KEPT * uneven->sum_count);
     }
     return SHOAL_OK;
 }
 
-static enum shoal_status emit_ranges(const struct coll_shape *shape,
-                                     struct schedule_builder *builder, struct team *team,
-                                     struct part *parts, enum uneven_order order)
+void coll_uneven_release(struct uneven *uneven)
 {
-    struct part *blocks = parts + shape->size;
-    if (order == UNEVEN_RANKS)
-        return emit_range(shape, builder, team, parts, (struct part){0, shape->count});
-    coll_parts_cut(shape->count, blocks, shape->size);
-    for (int block = 0; block < shape->size; block++) {
-        team->first = (block + 1) % shape->size;
-        TRY(emit_range(shape, builder, team, parts, blocks[block]));
-    }
+    base_free(uneven->shares);
+    base_free(uneven->parts);
+}
+
+enum shoal_status coll_uneven_piece(struct uneven *uneven, struct schedule_span from,
+                                    struct schedule_span into)
+{
+    struct team *team = &uneven->team;
+    if (into.count == 0)
+        return SHOAL_OK;
+    uint64_t number = uneven->pieces_begun++;
+    cut(into.count, uneven->shares, uneven->parts, team->size);
+    struct schedule_span own =
+        is_server(uneven) ? coll_span_within(uneven->sums, number % SUMS_KEPT * uneven->sum_count,
+                                             uneven->sum_count)
+                          : coll_part_at(into, uneven->parts[team->me]);
+    TRY(coll_team_reduce(uneven->builder, team, uneven->parts, from, own, into.count, true));
+    coll_team_share(uneven->builder, team, uneven->parts, own, into, into.count);
     return SHOAL_OK;
+}
+
+static enum shoal_status emit_range(struct uneven *uneven, struct part range)
+{
+    struct schedule_span input = coll_part_at(span_of(BUFFER_INPUT, 0, 0), range);
+    struct schedule_span output = coll_part_at(span_of(BUFFER_OUTPUT, 0, 0), range);
+    uint64_t pieces = range.count ? coll_segments_in(range.count, uneven->piece_count) : 0;
+    for (uint64_t number = 0; number < pieces; number++)
+        TRY(coll_uneven_piece(uneven, coll_segment_of(input, number, uneven->piece_count),
+                              coll_segment_of(output, number, uneven->piece_count)));
+    return SHOAL_OK;
+}
+
+/* Block by block as a ring sums them. */
+static enum shoal_status emit_blocks(struct uneven *uneven, uint64_t count)
+{
+    struct part *blocks;
+    int size = uneven->team.size;
+    TRY(BASE_NEW_ARRAY(&blocks, size, "the blocks of an allreduce"));
+    coll_parts_cut(count, blocks, size);
+    enum shoal_status status = SHOAL_OK;
+    for (int block = 0; block < size && status == SHOAL_OK; block++) {
+        uneven->team.first = (block + 1) % size;
+        status = emit_range(uneven, blocks[block]);
+    }
+    base_free(blocks);
+    return status;
 }
 
 enum shoal_status coll_uneven_allreduce(const struct coll_shape *shape,
                                         struct schedule_builder *builder, enum uneven_order order)
 {
-    struct part *parts;
+    struct uneven uneven;
     int *ranks;
-    TRY(BASE_NEW_ARRAY(&parts, 2 * shape->size, "the parts of an allreduce"));
-    enum shoal_status status = BASE_NEW_ARRAY(&ranks, shape->size, "a team's ranks");
+    TRY(BASE_NEW_ARRAY(&ranks, shape->size, "a team's ranks"));
+    for (int rank = 0; rank < shape->size; rank++)
+        ranks[rank] = rank;
+    enum shoal_status status = coll_uneven_init(shape, builder, OWNERS_RANKS, ranks, shape->rank,
+                                                shape->count, shape->elem_bytes, &uneven);
     if (status == SHOAL_OK) {
-        struct team team = {.ranks = ranks,
-                            .size = shape->size,
-                            .me = shape->rank,
-                            .server_count = shape->server_count,
-                            .again = true};
-        for (int rank = 0; rank < shape->size; rank++)
-            ranks[rank] = rank;
-        status = emit_ranges(shape, builder, &team, parts, order);
-        base_free(ranks);
+        status = order == UNEVEN_RANKS ? emit_range(&uneven, (struct part){0, shape->count})
+                                       : emit_blocks(&uneven, shape->count);
+        coll_uneven_release(&uneven);
     }
-    base_free(parts);
+    base_free(ranks);
     return status;
 }

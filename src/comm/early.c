@@ -113,9 +113,12 @@ void early_file(struct comm_engine *engine, struct comm_early *early)
     early->next = *first;
     *first = early;
     const struct comm_serving *serving = &engine->options.serving;
-    struct comm_signature signature = engine_signature(&early->wire);
+    struct comm_asked asked = {.context = early->wire.context,
+                               .sequence = early->wire.sequence,
+                               .signature = engine_signature(&early->wire),
+                               .reproducible = early->wire.reproducible};
     if (serving->called)
-        serving->called(serving->user, early->wire.context, early->wire.sequence, &signature);
+        serving->called(serving->user, &asked);
 }
 
 struct comm_early *early_pull(struct comm_engine *engine, uint64_t context, uint64_t sequence)

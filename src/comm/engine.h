@@ -57,13 +57,20 @@ struct comm_task {
     struct comm_task *previous, *next; /* in group */
 };
 
+/* All that a server has to know of an operation to take its part. */
+struct comm_asked {
+    uint64_t context, sequence;
+    struct comm_signature signature;
+    bool reproducible;
+};
+
 /* What a server's engine says of groups that ranks share with servers. Token held. */
 struct comm_serving {
     void *user;
-    /* A frame came of an operation that this process has not called yet. Of the operations of a
-     * group in rising order, also when this is the first that is heard of the group. */
-    void (*called)(void *user, uint64_t context, uint64_t sequence,
-                   const struct comm_signature *signature);
+    /* A frame came of an operation that this process has not called yet. Each rank tells of a
+     * group's operations in rising order, also when this is the first that is heard of the group.
+     */
+    void (*called)(void *user, const struct comm_asked *asked);
     /* A rank has closed the group, and sends nothing more of it. */
     void (*left)(void *user, uint64_t context);
 };

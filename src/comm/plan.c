@@ -25,8 +25,8 @@ static uint32_t hash_of(const char *algorithm, const struct coll_shape *shape)
     for (; *algorithm; algorithm++)
         hash = (hash ^ (unsigned char)*algorithm) * 16777619u;
     hash = hash_number(hash, shape->segment_count);
-    for (int rank = 0; shape->shares && rank < shape->size; rank++)
-        hash = hash_number(hash, shape->shares[rank]);
+    for (int host = 0; shape->shares && host < shape->host_count; host++)
+        hash = hash_number(hash, shape->shares[host]);
     return hash;
 }
 

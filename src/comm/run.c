@@ -6,7 +6,8 @@
  * A receive that becomes ready first looks among the early frames, then grants (if its payload is
  * larger than eager); a send goes out when its payload is eager and the window is open, or when it
  * was granted; reduce and copy run at once on this thread, with the data still in cache. The first
- * large message of a pair in an alltoallv is offered too, so that counts which differ are seen.
+ * large message of a pair in an alltoallv is offered too, so that counts which differ are seen; the
+ * first one to each server is offered when the operation starts, with data or not yet.
  */
 #include "comm/run.h"
 
@@ -66,6 +67,8 @@ static struct wire wire_of(const struct comm_run *run, uint32_t step, enum wire_
                         .plan = run->plan->hash};
     if (has_pair_counts(&run->task.call))
         wire.pair_count = pair_count(run, step_of(run, step)->peer, step_of(run, step)->kind);
+    else
+        wire.reproducible = run->task.group->reproducible;
     return wire;
 }
 
@@ -118,30 +121,44 @@ static void send_data(struct comm_engine *engine, struct comm_run *run, uint32_t
     post_step(engine, run, step, &wire, span_address(run, &send->at), span_bytes(run, &send->at));
 }
 
-/* Whether the receiver may not grant the pair's first message unasked: see wire.h. */
-static bool is_unexpected(const struct comm_run *run, int peer)
+static void post_offer(struct comm_engine *engine, struct comm_run *run, uint32_t step)
 {
-    return has_pair_counts(&run->task.call) || peer >= comm_group_rank_count(run->task.group);
+    struct wire wire = wire_of(run, step, WIRE_OFFER);
+    post_step(engine, run, step, &wire, NULL, 0);
+}
+
+static bool is_server(const struct comm_run *run, int peer)
+{
+    return peer >= comm_group_rank_count(run->task.group);
 }
 
 static void start_send(struct comm_engine *engine, struct comm_run *run, uint32_t step)
 {
     const struct schedule_step *send = step_of(run, step);
     int peer = world_peer(run, step);
-    bool eager = span_bytes(run, &send->at) <= engine->options.eager_bytes;
+    bool was_offered = send->message == 0 && is_server(run, send->peer);
+    bool eager = !was_offered && span_bytes(run, &send->at) <= engine->options.eager_bytes;
     if (eager && engine_window_open(engine, peer, WIRE_CLASS_COLLECTIVE)) {
         send_data(engine, run, step, false);
         return;
     }
-    if (run->granted[step]) {
+    if (run->granted[step] && !run->busy[step]) {
         send_data(engine, run, step, true);
         return;
     }
     run->state[step] = STEP_POSTED;
-    if (eager || (send->message == 0 && is_unexpected(run, send->peer))) {
-        struct wire wire = wire_of(run, step, WIRE_OFFER);
-        post_step(engine, run, step, &wire, NULL, 0);
-    }
+    if (eager || (send->message == 0 && has_pair_counts(&run->task.call)))
+        post_offer(engine, run, step);
+}
+
+/* Servers hear of operations in their order, whichever of them is the first to have data. */
+static void offer_to_servers(struct comm_engine *engine, struct comm_run *run)
+{
+    const struct comm_group *group = run->task.group;
+    const struct comm_plan *plan = run->plan;
+    for (int peer = comm_group_rank_count(group); peer < group->size; peer++)
+        if (plan->send_first[peer] < plan->send_first[peer + 1])
+            post_offer(engine, run, plan->send_steps[plan->send_first[peer]]);
 }
 
 /* ---- receive steps
@@ -640,6 +657,8 @@ enum shoal_status comm_engine_start_plan(struct comm_engine *engine, struct comm
     engine_task_begin(engine, &run->task);
     if (engine->early_count > 0)
         adopt_early(engine, run);
+    if (!is_server(run, group->rank))
+        offer_to_servers(engine, run);
     drain_queue(engine, run);
     return SHOAL_OK;
 }
@@ -728,8 +747,10 @@ void run_sent(struct comm_engine *engine, struct net_frame *frame)
     uint32_t step = (uint32_t)(frame - run->frames);
     run->busy[step] = false;
     run->frames_out--;
-    if (step_of(run, step)->kind == STEP_SEND && run->state[step] == STEP_POSTED) {
-        if (run->granted[step]) /* the grant overtook the end of the offer */
+    bool is_offer = run->state[step] == STEP_WAITING || run->state[step] == STEP_POSTED;
+    if (step_of(run, step)->kind == STEP_SEND && is_offer) {
+        if (run->granted[step] &&
+            run->state[step] == STEP_POSTED) /* the grant overtook the end of the offer */
             send_data(engine, run, step, true);
         return; /* and the run may be over */
     }

@@ -67,8 +67,8 @@ struct coll_shape {
     const uint64_t *displs; /* v forms: [size] on the side with p blocks; NULL: packed */
     const uint64_t *recv_counts, *recv_displs; /* alltoallv's other side */
     bool in_place;
-    const uint32_t *shares; /* [size] allreduce: how much of the buffer each rank sums, in
-                             * SCHEDULE_SHARES_WHOLE-ths; NULL: equal parts */
+    const uint32_t *shares; /* [host_count] allreduce: how much of the buffer each host sums, in
+                             * SCHEDULE_SHARES_WHOLE-ths; NULL: what is best for equal links */
     uint64_t segment_count; /* cut longer messages into pieces of this many elements, 1 or more */
     const int
         *host_of; /* [size] host index of each rank, hosts numbered by first rank; never NULL */

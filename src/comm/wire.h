@@ -15,7 +15,8 @@
  * What a pair exchanges in an alltoallv is known to these two only, so its frames carry that count
  * too, and the sender offers the pair's first message also if it is large: a receiver that expects
  * a small one, or none, would never grant it. So do ranks towards a server, which calls nothing by
- * itself: the offer's signature tells it what to do.
+ * itself: the offer tells it what to do. That one leaves when the operation starts, so that a
+ * server hears of operations in their order even where the data has to be summed first.
  */
 #ifndef SHOAL_COMM_WIRE_H
 #define SHOAL_COMM_WIRE_H
@@ -61,8 +62,9 @@ struct wire {
         struct {
             uint32_t id, id_peer; /* point to point */
         };
-        uint64_t pair_count; /* alltoallv, this pair and direction: elements that the frame's
-                              * sender sends (DATA, OFFER) or expects (GRANT) */
+        uint64_t pair_count;   /* alltoallv, this pair and direction: elements that the frame's
+                                * sender sends (DATA, OFFER) or expects (GRANT) */
+        uint32_t reproducible; /* other collectives: the group is; servers know it by this */
     };
 };
 _Static_assert(sizeof(struct wire) == NET_HEADER_BYTES - 8, "the header is exactly 64 bytes");

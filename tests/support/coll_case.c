@@ -81,10 +81,10 @@ static void apply_v(struct coll_group *group, int rank)
     shape->recv_displs = group->table[3][rank];
 }
 
-static void fill_shares(const struct coll_case *one, struct coll_group *group)
+static void fill_shares(struct coll_group *group, int host_count)
 {
-    uint32_t left = SCHEDULE_SHARES_WHOLE, each = left / (2 * (uint32_t)one->size);
-    for (int i = one->size - 1; i > 0; i--) {
+    uint32_t left = SCHEDULE_SHARES_WHOLE, each = left / (2 * (uint32_t)host_count);
+    for (int i = host_count - 1; i > 0; i--) {
         group->shares[i] = i % 4 == 2 ? 0 : each * (uint32_t)(1 + i % 2);
         left -= group->shares[i];
     }
@@ -97,7 +97,7 @@ bool case_shapes(const struct coll_case *one, struct coll_group *group)
     if (one->is_v)
         fill_v(one, group);
     if (one->has_shares)
-        fill_shares(one, group);
+        fill_shares(group, host_count);
     for (int rank = 0; rank < one->size; rank++) {
         group->schedules[rank] = NULL;
         group->shapes[rank] = (struct coll_shape){

@@ -24,9 +24,9 @@ struct coll_case {
     uint64_t count, segment_count;
     enum case_hosts hosts;
     enum case_in_place in_place;
-    bool is_v;        /* uneven counts with zeros, and displacements out of order and with gaps */
-    bool is_half;     /* elements are 16-bit floats, else 4 bytes */
-    bool has_shares;  /* unequal ones, some of them none, for algorithms that follow them */
+    bool is_v;       /* uneven counts with zeros, and displacements out of order and with gaps */
+    bool is_half;    /* elements are 16-bit floats, else 4 bytes */
+    bool has_shares; /* unequal ones of hosts, some of them none, for algorithms that follow them */
     int server_count; /* of `size`, the last ones */
 };
 
