@@ -26,8 +26,9 @@
 #include "support/scenario.h"
 #include "support/skip.h"
 
-#define SLACK_MS   10000 /* a generous upper bound for machines under load */
-#define MEETING_MS 3000
+#define SLACK_MS    10000 /* a generous upper bound for machines under load */
+#define MEETING_MS  3000
+#define DECLINED_MS 60000
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED true /* a sanitizer maps terabytes, so the address space can't be limited */
@@ -36,6 +37,7 @@
 #endif
 
 static const struct layout three = {"three", 3, 1, PATH_LOCAL};
+static const struct layout apart = {"apart", 3, 3, PATH_TCP};
 static const struct layout alone = {"alone", 1, 1, PATH_LOCAL};
 
 static enum shoal_status create(int rank, int size, const char *store, shoal_group_t *group)
@@ -285,6 +287,44 @@ static void test_differing_options(void **state)
         }
 }
 
+/* One rank cannot take part; all hear why, long before their deadline. */
+static int decline(int rank, int size, const char *store, struct board *board)
+{
+    struct shoal_store on_board;
+    struct shoal_group_options options = SHOAL_GROUP_OPTIONS_INIT;
+    shoal_group_t group = NULL;
+    char who[64] = "";
+    board_store(board, &on_board);
+    options.rank = rank;
+    options.size = size;
+    options.store = board->variant == 0 ? store : NULL;
+    options.user_store = board->variant == 0 ? NULL : &on_board;
+    options.timeout_ms = DECLINED_MS;
+    if (rank != board->victim)
+        snprintf(who, sizeof(who), "rank %d (host host%d) cannot come: ", board->victim,
+                 board->victim);
+    int64_t begun_ns = scenario_now_ns();
+    EXPECT(shoal_group_create(&options, &group), SHOAL_ERR_OPTION, who,
+           "SHOAL_INTERFACE=nosuch0: no interface or address here fits");
+    REQUIRE(scenario_since_ms(begun_ns) < DECLINED_MS / 2);
+    return 0;
+}
+
+static void test_a_rank_that_cannot_come(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 2; variant++)
+        for (int victim = 0; victim < 2; victim++) {
+            struct scenario scenario = {.layout = &apart,
+                                        .variant = variant,
+                                        .by_address = variant == 0,
+                                        .victim = victim,
+                                        .victim_environment = "SHOAL_INTERFACE=nosuch0",
+                                        .bare = decline};
+            scenario_run(&scenario);
+        }
+}
+
 /* ---- limits of this process
  * ---------------------------------------------------------------------------------------------- */
 
@@ -513,15 +553,11 @@ static void test_cycles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rank_taken),
-        cmocka_unit_test(test_port_in_use),
-        cmocka_unit_test(test_unreachable),
-        cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_differing_options),
-        cmocka_unit_test(test_address_space),
-        cmocka_unit_test(test_descriptors),
-        cmocka_unit_test(test_dev_shm_is_full),
-        cmocka_unit_test(test_cycles),
+        cmocka_unit_test(test_rank_taken),        cmocka_unit_test(test_port_in_use),
+        cmocka_unit_test(test_unreachable),       cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_differing_options), cmocka_unit_test(test_a_rank_that_cannot_come),
+        cmocka_unit_test(test_address_space),     cmocka_unit_test(test_descriptors),
+        cmocka_unit_test(test_dev_shm_is_full),   cmocka_unit_test(test_cycles),
     };
     return cmocka_run_group_tests(tests, scenario_isolate, NULL);
 }

@@ -42,14 +42,14 @@ except shoal.Error as error:
 """
 
 
-def in_hosts(program, *arguments, **environment):
-    """Runs a program on each host."""
+def in_hosts(program, *arguments, options=(), **environment):
+    """Runs a program on each host, with options of `shoal run`."""
     hosts = ",".join(f"vh{i}" for i in range(HOSTS))
     agent = f"{SHOAL} vhosts-exec {{host}} --"
     return subprocess.run(
         [
             SHOAL, "vhosts", "-n", str(HOSTS), "--links", "2", "--rate", "none", "--",
-            SHOAL, "run", "--no-tag", "--hosts", hosts, "--agent", agent, "--",
+            SHOAL, "run", "--no-tag", "--hosts", hosts, "--agent", agent, *options, "--",
             sys.executable, program, *arguments,
         ],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
@@ -104,6 +104,40 @@ def test_an_interface_that_vanishes_is_named_on_every_rank(tmp_path, interface, 
     for rank, line in enumerate(lines):
         assert line.startswith(f"rank {rank}: ")
         assert f"interface {interface} " in line and "of host vh1 is gone or down" in line
+
+
+def test_the_launcher_need_not_have_the_interfaces(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("import shoal; print(shoal.init().rank)")
+    result = in_hosts(program, options=["--interface", "eth0,eth1"])
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout.splitlines()) == HOSTS
+
+
+ALONE = """
+import os, signal, socket, subprocess
+import shoal
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if socket.gethostname() == "vh1":
+    subprocess.run("ip link add eth7 type veth peer name other; ip link set eth7 up; "
+                   "ip addr add 10.99.0.1/24 dev eth7", shell=True, check=True)
+try:
+    shoal.init()
+except shoal.Error as error:
+    print(socket.gethostname(), error, flush=True)
+"""
+
+
+def test_an_interface_of_one_host_alone(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(ALONE)
+    result = in_hosts(program, SHOAL_INTERFACE="eth7")
+    lines = sorted(result.stdout.splitlines())
+    assert len(lines) == HOSTS, result.stderr
+    for line in lines:
+        assert "SHOAL_INTERFACE=eth7: no interface or address here fits" in line
+    assert "rank 0 (host vh0) cannot come" in lines[1] or "rank 2 (host vh2)" in lines[1]
 
 
 def test_wrong_options_are_told(tmp_path):

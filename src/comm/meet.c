@@ -18,7 +18,7 @@
 #include "boot/address.h"
 #include "net/proof.h"
 
-#define CARD_MAGIC     "shoal\0\0\3"
+#define CARD_MAGIC     "shoal\0\0\4"
 #define LINGER_MS      2000 /* a server waits so long for the last clients to hang up */
 #define PART_MS        3000 /* after a meeting in vain, for the others to have heard of it */
 #define PART_LOOK_MS   100
@@ -445,6 +445,11 @@ static enum shoal_status check_card(const struct meeting *meeting, const struct 
                           "rank %d is taken: process %d on host %s came with it first; this is "
                           "process %d on host %s",
                           rank, card->pid, card->host_name, mine->pid, mine->host_name);
+    if (card->failure != SHOAL_OK)
+        return base_error((enum shoal_status)card->failure, "%s %d (host %s) cannot come: %.*s",
+                          rank < meeting->identity.size ? "rank" : "server",
+                          rank < meeting->identity.size ? rank : rank - meeting->identity.size,
+                          card->host_name, (int)sizeof(card->address), (const char *)card->address);
     return check_settings(mine, card);
 }
 
@@ -500,6 +505,14 @@ static void part(struct meeting *meeting, enum shoal_status status)
     base_error(status, "%s", text);
 }
 
+static bool any_declined(const struct meet_card *cards, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (cards[i].failure != SHOAL_OK)
+            return true;
+    return false;
+}
+
 /* Of `count` ranks, or of servers. */
 static enum shoal_status gather(struct meeting *meeting, const struct meet_card *mine, bool servers,
                                 int count, struct meet_card *cards)
@@ -522,24 +535,47 @@ static enum shoal_status gather(struct meeting *meeting, const struct meet_card 
                            meeting->identity.is_server ? "server" : "rank",
                            mine->rank - (meeting->identity.is_server ? size : 0), mine->host_name,
                            count, what);
-    if (status == SHOAL_ERR_TIMEOUT)
-        part(meeting, status);
+    int first = servers ? size : 0;
     if (status == SHOAL_OK)
-        status = read_cards(meeting, mine, values, sizes, servers ? size : 0, count, cards);
+        status = read_cards(meeting, mine, values, sizes, first, count, cards);
+    if (status == SHOAL_ERR_TIMEOUT || (status != SHOAL_OK && any_declined(cards + first, count)))
+        part(meeting, status);
     base_free(values);
     base_free(sizes);
     base_free(block);
     return status;
 }
 
+/* Whose card it is. */
+static enum shoal_status sign(const struct meeting *meeting, struct meet_card *mine)
+{
+    memcpy(mine->magic, CARD_MAGIC, sizeof(mine->magic));
+    mine->rank = meeting->identity.rank;
+    mine->pid = (int32_t)getpid();
+    snprintf(mine->host_name, sizeof(mine->host_name), "%s", boot_host_name());
+    return net_random(&mine->nonce, sizeof(mine->nonce));
+}
+
+enum shoal_status meet_decline(struct meeting *meeting, struct meet_card *mine,
+                               enum shoal_status why)
+{
+    char text[BASE_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof(text), "%s", base_error_text());
+    mine->failure = (int32_t)why;
+    snprintf((char *)mine->address, sizeof(mine->address), "%s", text);
+    bool told =
+        meeting->store && sign(meeting, mine) == SHOAL_OK && publish(meeting, mine) == SHOAL_OK;
+    base_error(why, "%s", text);
+    if (told)
+        part(meeting, why);
+    return why;
+}
+
 enum shoal_status meet_exchange(struct meeting *meeting, struct meet_card *mine,
                                 struct meet_card **out)
 {
     struct meet_card *cards = NULL;
-    memcpy(mine->magic, CARD_MAGIC, sizeof(mine->magic));
-    mine->rank = meeting->identity.rank;
-    mine->pid = (int32_t)getpid();
-    TRY(net_random(&mine->nonce, sizeof(mine->nonce)));
+    TRY(sign(meeting, mine));
     int size = meeting->identity.size, server_count = meeting->identity.server_count;
     TRY(BASE_NEW_ARRAY(&cards, size + server_count, "the cards of all ranks"));
     cards[0] = *mine; /* for a group of one */

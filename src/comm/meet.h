@@ -35,6 +35,7 @@ struct meet_card {
     char host_key[BOOT_HOST_KEY_BYTES];
     char host_name[64];
     uint32_t address_bytes;
+    int32_t failure; /* enum shoal_status: why the rank cannot come; `address` is the text then */
     unsigned char address[NET_ADDRESS_BYTES];
 };
 
@@ -54,9 +55,14 @@ enum shoal_status meet_begin_server(struct meeting *meeting);
 /* Fills in the settings, from the options. */
 void meet_settings(const struct shoal_group_options *options, struct meet_card *card);
 /* Publishes the own card and waits for all: (*cards)[size] belongs to the caller, ranks first, then
- * servers. Checks that they fit together. RANK_TAKEN, TIMEOUT (names the missing), MISMATCH. */
+ * servers. Checks that they fit together. RANK_TAKEN, TIMEOUT (names the missing), MISMATCH, or
+ * what one has declined with. */
 enum shoal_status meet_exchange(struct meeting *meeting, struct meet_card *mine,
                                 struct meet_card **cards);
+/* In place of meet_exchange: tells all others that this rank cannot come, with the thread's error
+ * of status `why`, which is returned again. */
+enum shoal_status meet_decline(struct meeting *meeting, struct meet_card *mine,
+                               enum shoal_status why);
 /* Says that this rank stands; whoever serves the store waits for all. Then closes. */
 enum shoal_status meet_end(struct meeting *meeting);
 /* Closes after a failure. Safe at any time, also twice. */

@@ -96,7 +96,6 @@ static enum shoal_status exchange_cards(struct making *making)
 {
     struct meet_card *card = &making->card;
     TRY(boot_host_key(card->host_key));
-    snprintf(card->host_name, sizeof(card->host_name), "%s", boot_host_name());
     meet_settings(making->options, card);
     if (making->world->size > 1 && base_tuning_load(&card->tuning) != SHOAL_OK)
         snprintf(making->tuning_fault, sizeof(making->tuning_fault), "%s", base_error_text());
@@ -324,8 +323,11 @@ static enum shoal_status make_all(struct making *making)
         base_log_set_server(world->rank - world->rank_count);
     else
         base_log_set_rank(world->rank);
-    TRY(make_engine(making));
-    TRY(open_tcp(making));
+    enum shoal_status ready = make_engine(making);
+    if (ready == SHOAL_OK)
+        ready = open_tcp(making);
+    if (ready != SHOAL_OK)
+        return meet_decline(&making->meeting, &making->card, ready);
     TRY(exchange_cards(making));
     TRY(place_ranks(making));
     adopt_tuning(making);

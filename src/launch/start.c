@@ -307,6 +307,24 @@ static enum shoal_status secret_make(struct job *job)
     return SHOAL_OK;
 }
 
+static bool has_ranks_here(const struct job *job)
+{
+    for (int i = 0; i < job->connection_count; i++)
+        if (job->connections[i].local)
+            return true;
+    return false;
+}
+
+/* Where no ranks are, such as on a login node, interfaces may have other names: then any of this
+ * host's addresses may be the one that the ranks' hosts reach. */
+static enum shoal_status own_addresses_read(struct job *job)
+{
+    enum shoal_status status = launch_addresses_read(job->options->interface, &job->addresses);
+    if (status == SHOAL_ERR_OPTION && !has_ranks_here(job))
+        status = launch_addresses_read(NULL, &job->addresses);
+    return status;
+}
+
 static enum shoal_status store_serve(struct job *job)
 {
     const struct launch_options *options = job->options;
@@ -314,7 +332,7 @@ static enum shoal_status store_serve(struct job *job)
     if (options->part != NULL && options->part->index > 0)
         return SHOAL_OK;
     if (options->part == NULL && !all_local(job))
-        TRY(launch_addresses_read(options->interface, &job->addresses));
+        TRY(own_addresses_read(job));
     return boot_store_serve(all_local(job) ? LOOPBACK : "", options->store_port, job->key,
                             &job->server);
 }

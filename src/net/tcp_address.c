@@ -349,6 +349,20 @@ static enum shoal_status nothing_fits(const struct ifaddrs *list, const char *wa
                       known);
 }
 
+/* Why no address is left for the word: an earlier one took them, or none fits. */
+static enum shoal_status no_address(const struct net_tcp_interfaces *interfaces,
+                                    const struct ifaddrs *list, int way, bool with_v6)
+{
+    for (int i = 0; i < interfaces->address_count; i++) {
+        const struct net_tcp_own_address *own = &interfaces->addresses[i];
+
+        if (fits_way(own->name, &own->address, interfaces->ways[way]))
+            return base_error(SHOAL_ERR_OPTION, "SHOAL_INTERFACE: %s and %s both mean %s",
+                              interfaces->ways[own->place], interfaces->ways[way], own->name);
+    }
+    return nothing_fits(list, interfaces->ways[way], with_v6);
+}
+
 static enum shoal_status check_interfaces(const struct net_tcp_interfaces *interfaces,
                                           const struct ifaddrs *list, bool with_v6)
 {
@@ -360,7 +374,7 @@ static enum shoal_status check_interfaces(const struct net_tcp_interfaces *inter
         for (int i = 0; i < interfaces->address_count; i++)
             found |= interfaces->addresses[i].place == way;
         if (!found)
-            return nothing_fits(list, interfaces->ways[way], with_v6);
+            return no_address(interfaces, list, way, with_v6);
     }
     return SHOAL_OK;
 }

@@ -269,6 +269,8 @@ static void wrong_options(void **state)
     assert_int_equal(try_open("127.0.0.1,nosuch0", 0), SHOAL_ERR_OPTION);
     assert_non_null(strstr(base_error_text(), "SHOAL_INTERFACE=nosuch0"));
     assert_non_null(strstr(base_error_text(), "lo 127.0.0.1"));
+    assert_int_equal(try_open("lo,127.0", 0), SHOAL_ERR_OPTION);
+    assert_non_null(strstr(base_error_text(), "lo and 127.0 both mean lo"));
     assert_int_equal(try_open("a,b,c,d,e,f,g,h,i", 0), SHOAL_ERR_OPTION);
     assert_non_null(strstr(base_error_text(), "more than 8"));
     if (!has_ipv6())
