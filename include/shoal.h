@@ -634,6 +634,133 @@ SHOAL_API enum shoal_status shoal_plan_report(shoal_plan_t plan, struct shoal_pl
 SHOAL_API enum shoal_status shoal_plan_load(shoal_plan_t plan, int device,
                                             struct shoal_plan_load *out);
 
+/* ---- pipelines
+ * -------------------------------------------------------------------------------------- A model is
+ * cut in chunks that follow each other; each lies on one of several stages (processes). A step
+ * brings every microbatch forward through all chunks and backward through them again. A pipeline is
+ * the order in which each stage does its share of that: data, made and checked before anything
+ * runs, and the same for the same options everywhere. docs/pipeline.md shows the schedules. */
+
+enum shoal_pipeline_kind {
+    SHOAL_PIPELINE_SIMPLE = 0,       /* all forwards, then all backwards */
+    SHOAL_PIPELINE_INTERLEAVED,      /* a backward that is ready goes before a forward */
+    SHOAL_PIPELINE_1F1B,             /* a forward and a backward by turns */
+    SHOAL_PIPELINE_INTERLEAVED_1F1B, /* the same with several chunks on each stage */
+    /* Backwards in two: the gradient of a chunk's input, and later that of its weights. */
+    SHOAL_PIPELINE_ZERO_BUBBLE,
+    SHOAL_PIPELINE_ZERO_BUBBLE_V, /* with two chunks on each stage, the second ones in reverse */
+    SHOAL_PIPELINE_KIND_COUNT
+};
+
+enum shoal_pipeline_work {
+    SHOAL_WORK_FORWARD = 0,
+    SHOAL_WORK_BACKWARD,       /* both gradients at once */
+    SHOAL_WORK_BACKWARD_INPUT, /* the gradient of the chunk's input, which the chunk before needs */
+    SHOAL_WORK_BACKWARD_WEIGHT, /* the gradient of its weights; after that of its input */
+};
+
+struct shoal_pipeline_operation {
+    enum shoal_pipeline_work work;
+    int microbatch; /* from 0 */
+    int chunk;      /* from 0, of the whole model */
+};
+
+/* What one microbatch costs. Arrays have an element for each chunk of the model; a time is 0 to
+ * 2^38 ns, a size up to 2^40 bytes. */
+struct shoal_pipeline_costs {
+    size_t struct_bytes; /* sizeof(struct shoal_pipeline_costs) */
+    const int64_t *forward_ns;
+    const int64_t *backward_input_ns, *backward_weight_ns; /* a whole backward takes both */
+    const uint64_t *activation_bytes;                      /* kept from the forward on; NULL: 0 */
+    const uint64_t *weight_input_bytes; /* of these, still kept from the input gradient until the
+                                           weight gradient; NULL: all */
+    const uint64_t *output_bytes;       /* to the next chunk, and back as gradient; NULL: 0 */
+    double bytes_per_ns; /* of the link between two stages, each way; 0: without limit */
+    int64_t latency_ns;  /* from the last byte sent to the last one there */
+};
+#define SHOAL_PIPELINE_COSTS_INIT                                                       \
+    {                                                                                   \
+        sizeof(struct shoal_pipeline_costs), NULL, NULL, NULL, NULL, NULL, NULL, 0.0, 0 \
+    }
+
+struct shoal_pipeline_options {
+    size_t struct_bytes; /* sizeof(struct shoal_pipeline_options) */
+    enum shoal_pipeline_kind kind;
+    int stage_count;      /* 1 to 1024 */
+    int microbatch_count; /* 1 to 65536 */
+    int chunk_count;      /* of the model; 0: one for each stage, where the kind has several two */
+    const int *chunk_stages; /* simple, interleaved: where each chunk lies; every stage has one or
+                                more, and a microbatch may come back to a stage. NULL: by turns,
+                                0, 1, ..., 0, 1, ... */
+    /* interleaved: microbatches under way at most; 0: stages + 2. 1f1b, zero_bubble, zero_bubble_v:
+     * microbatches whose activations a stage keeps at most; 0: stages. zero_bubble stands still
+     * less with more, up to 2 * stages - 1. Others: 0. */
+    int active_microbatches;
+    /* interleaved, simple and zero_bubble_v have the order that these times lead to. NULL: chunks
+     * are equal, a forward and each half of a backward take the same. */
+    const struct shoal_pipeline_costs *costs;
+};
+#define SHOAL_PIPELINE_OPTIONS_INIT                                                        \
+    {                                                                                      \
+        sizeof(struct shoal_pipeline_options), SHOAL_PIPELINE_1F1B, 1, 1, 0, NULL, 0, NULL \
+    }
+
+typedef struct shoal_pipeline *shoal_pipeline_t;
+
+/* "interleaved-1f1b"; "?" if unknown. */
+SHOAL_API const char *shoal_pipeline_name(enum shoal_pipeline_kind kind);
+/* Makes the order and proves it right: every microbatch passes every chunk once each way, stages
+ * never wait for each other in a circle whatever the times are, and nobody keeps more than allowed.
+ * Borrows nothing. SHOAL_ERR_LIMIT beyond 2^22 operations of all stages. */
+SHOAL_API enum shoal_status shoal_pipeline_create(const struct shoal_pipeline_options *options,
+                                                  shoal_pipeline_t *out);
+SHOAL_API enum shoal_status shoal_pipeline_free(shoal_pipeline_t pipeline); /* NULL is allowed */
+
+/* Chunks of the model; -1 for NULL. The stage of one; -1 if there is no such chunk. */
+SHOAL_API int shoal_pipeline_chunk_count(shoal_pipeline_t pipeline);
+SHOAL_API int shoal_pipeline_chunk_stage(shoal_pipeline_t pipeline, int chunk);
+/* Operations of one stage, or with stage -1 of all together; -1 if there is no such stage. */
+SHOAL_API int shoal_pipeline_operation_count(shoal_pipeline_t pipeline, int stage);
+/* A stage's operations in their order, valid as long as the pipeline; with stage -1 all of them,
+ * stage by stage. NULL if there is no such stage. */
+SHOAL_API const struct shoal_pipeline_operation *
+shoal_pipeline_operations(shoal_pipeline_t pipeline, int stage);
+
+/* When one operation began and ended, and what one stage did, from the beginning of the step. */
+struct shoal_pipeline_times {
+    int64_t start_ns, end_ns;
+};
+struct shoal_pipeline_stage {
+    int64_t start_ns, end_ns; /* of its first and its last operation */
+    int64_t busy_ns;
+    int peak_activations; /* of one microbatch in one chunk each */
+    uint64_t peak_bytes;
+};
+
+struct shoal_pipeline_result {
+    size_t struct_bytes; /* sizeof(struct shoal_pipeline_result); returned: how much was filled */
+    int64_t step_ns;     /* until the last stage is done */
+    int64_t period_ns; /* the longest that a stage takes from its first operation to its last: steps
+                          that follow each other need no more, if no stage waits for all between
+                          them */
+    double bubble;     /* share of the stages' time that they stand still, 0 to 1 */
+    int peak_activations; /* of the stage that keeps most */
+    uint64_t peak_bytes;  /* likewise */
+};
+#define SHOAL_PIPELINE_RESULT_INIT                            \
+    {                                                         \
+        sizeof(struct shoal_pipeline_result), 0, 0, 0.0, 0, 0 \
+    }
+/* Runs the order in virtual time: a stage takes its operations one after the other, each as soon as
+ * its input is there. Links carry one output at a time each way while stages compute. costs NULL:
+ * as in the options, of 1000 ns each. stages [stage_count] and times [all operations, stage by
+ * stage] may be NULL. Any thread; several at once. */
+SHOAL_API enum shoal_status shoal_pipeline_simulate(shoal_pipeline_t pipeline,
+                                                    const struct shoal_pipeline_costs *costs,
+                                                    struct shoal_pipeline_result *out,
+                                                    struct shoal_pipeline_stage *stages,
+                                                    struct shoal_pipeline_times *times);
+
 #ifdef __cplusplus
 }
 #endif
