@@ -12,8 +12,8 @@ processors nothing either; our sums still take time, theirs do not. "Open MPI" i
 that name. SMPI's MPICH selector takes recursive doubling for long messages, and fails in replays,
 so that algorithm is named instead; beside it stands Rabenseifner's, which MPICH itself takes.
 
-measured: `shoal bench` on virtual hosts; the platform is fitted to the allreduces, and all runs,
-also of operations that it was not fitted to, are compared with their simulated times.
+measured: `shoal bench` on virtual hosts; the platform, four numbers, is fitted to all runs, and
+each is compared with its simulated time.
 
 Writes NAME.json and NAME.svg below --out, and a table in Markdown.
 """
@@ -43,6 +43,8 @@ SMPI = [
 ]  # fmt: skip
 OPERATIONS = ("allreduce", "allgather", "reduce_scatter")
 DEADLINE_S = 300
+# The shapers of virtual hosts (cmd/shoal/virtual_hosts.c).
+BUCKET_S, BUCKET_BYTES_MIN = 1e-3, 80 << 10
 
 
 def run(words, **settings):
@@ -73,8 +75,8 @@ def read_platform(text):
         elif words[0] == "switch":
             rate, latency = words[3].removesuffix("gbit"), words[5].removesuffix("us")
             platform["switch"] = (int(words[1]), float(rate) * 125e6, float(latency) * 1e-6)
-        elif words[0] == "ranks" and words[1] != "1":
-            raise SystemExit("peers are simulated with one rank on each host")
+        elif words[0] == "servers" or (words[0] == "ranks" and words[1] != "1"):
+            raise SystemExit("peers are simulated with one rank on each host, without servers")
     return platform
 
 
@@ -184,6 +186,11 @@ def peers_plot(rows):
 # ---- measured ----------------------------------------------------------------------------------
 
 
+def rate_bits(text):
+    """"1gbit", "200mbit": bits in a second."""
+    return float(text[:-4]) * {"gbit": 1e9, "mbit": 1e6}[text[-4:]]
+
+
 def measure(arguments):
     """Medians over the rounds, as lines of `shoal bench --json`."""
     found = {}
@@ -201,27 +208,31 @@ def measure(arguments):
 
 
 def compare_measured(arguments):
-    rate = float(arguments.rate.removesuffix("gbit")) * 0.97
+    rate = rate_bits(arguments.rate)
+    bucket = max(int(rate / 8 * BUCKET_S), BUCKET_BYTES_MIN)
     rows = measure(arguments)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "base.txt").write_text(
-            f"link rate {rate}gbit latency 5us\ncores {os.cpu_count()} shared\n"
+            f"link rate {0.97 * rate / 1e9}gbit latency 5us\nbucket {bucket}\n"
+            f"cores {os.cpu_count()} shared\n"
         )
-        for part, chosen in (("fitted", ("allreduce",)), ("all", OPERATIONS)):
-            lines = [json.dumps(row) for row in rows if row["op"] in chosen]
-            (folder / f"{part}.jsonl").write_text("\n".join(lines) + "\n")
-        platform = run([shoal_path(), "sim", "--calibrate", folder / "fitted.jsonl",
-                        "--platform", folder / "base.txt"])  # fmt: skip
-        (folder / "platform.txt").write_text(platform)
-        table = run([shoal_path(), "sim", "--compare", folder / "all.jsonl",
-                     "--platform", folder / "platform.txt"])  # fmt: skip
-    return rows, table
+        lines = [json.dumps(row) for row in rows]
+        (folder / "runs.jsonl").write_text("\n".join(lines) + "\n")
+        table = run([shoal_path(), "sim", "--calibrate", folder / "runs.jsonl",
+                     "--platform", folder / "base.txt"])  # fmt: skip
+    within = sum(0.9 <= ratio <= 1.1 for ratio in ratios_of(table, len(rows)))
+    return rows, f"# {within} of {len(rows)} within 10 %\n{table}"
+
+
+def ratios_of(table, count):
+    lines = [line for line in table.splitlines() if line.startswith("# ") and line[-1].isdigit()]
+    return [float(line.split()[-1]) for line in lines[-count:]]
 
 
 def measured_plot(rows, table):
     """Simulated time as a multiple of the measured one."""
-    ratios = [float(line.split()[-1]) for line in table.splitlines()[2 : 2 + len(rows)]]
+    ratios = ratios_of(table, len(rows))
     sizes = sorted({row["bytes"] for row in rows})
     panels = []
     for operation in OPERATIONS:

@@ -74,12 +74,42 @@ def test_one_host_takes_the_time_of_all():
 def test_a_platform_file(tmp_path):
     platform = tmp_path / "cluster.txt"
     platform.write_text("hosts 8\nlink rate 1gbit latency 20us\nlink 5 rate 250mbit\n")
-    (slow,) = rows("allreduce", "-p", platform, "-b", "8M", "-a", "direct")
-    assert slow["hosts"] == 8 and slow["every_rank"]
+    (slow,) = rows("allreduce", "-p", platform, "-b", "8M", "-a", "direct", "--shares", "equal")
+    assert slow["hosts"] == 8 and slow["every_rank"] and not slow["follows_links"]
     platform.write_text("hosts 8\nlink rate 1gbit latency 20us\n")
     (even,) = rows("allreduce", "-p", platform, "-b", "8M", "-a", "direct")
     assert 3.5 < slow["time_ns"] / even["time_ns"] < 4.1
     assert 1.5 < slow["bound_ns"] / even["bound_ns"] < 2.5
+
+
+def test_large_allreduces_follow_unequal_links(tmp_path):
+    platform = tmp_path / "cluster.txt"
+    platform.write_text("hosts 4\nlink rate 1gbit latency 20us\nlink 0 rate 250mbit\n")
+    for algorithm in ("direct", "ring", "auto"):
+        words = ["allreduce", "-p", platform, "-b", "4M", "-a", algorithm]
+        (equal,) = rows(*words, "--shares", "equal")
+        (shares,) = rows(*words)
+        assert shares["follows_links"] and shares["time_ns"] < 1.05 * shares["bound_ns"]
+        assert 1.4 < equal["time_ns"] / shares["time_ns"] < 1.5
+    (short,) = rows("allreduce", "-p", platform, "-b", "512K")
+    assert not short["follows_links"]
+
+
+def test_servers_bring_the_time_down(tmp_path):
+    words = ["allreduce", "--bytes", "16M", "--hosts", "8"]
+    without, half, full = (rows(*words, "--servers", n)[0] for n in (0, 4, "all"))
+    assert [row["servers"] for row in (without, half, full)] == [0, 4, 8]
+    assert 1.6 < without["time_ns"] / full["time_ns"] <= 1.75
+    assert without["bound_ns"] / full["bound_ns"] == pytest.approx(1.75, rel=0.01)
+    assert full["time_ns"] < half["time_ns"] < without["time_ns"]
+    assert rows("allreduce", "--bytes", "64K", "--hosts", "8", "--servers", 4)[0]["servers"] == 0
+    (pairs,) = rows(*words, "--servers", "all", "--ranks", 2)
+    assert pairs["algorithm"] == "two_level" and pairs["servers"] == 8
+    assert pairs["time_ns"] < 1.15 * full["time_ns"]
+    platform = tmp_path / "cluster.txt"
+    platform.write_text("hosts 8\nservers 8\nlink 9 rate 5gbit\n")
+    (slow,) = rows("allreduce", "--bytes", "16M", "-p", platform)
+    assert slow["servers"] == 8 and slow["time_ns"] > 1.5 * full["time_ns"]
 
 
 def test_accelerators_sum_first_and_share_at_last(tmp_path):
@@ -141,6 +171,14 @@ def test_a_step_on_a_slow_link_takes_as_long_as_its_communication():
     (row,) = shown["rows"]
     assert row["bound_ns"] > 1.5 * 4 * shown["parameters"] / 0.125
     assert row["bound_ns"] < row["alone_ns"] < row["time_ns"] < row["alone_ns"] + 50e6
+
+
+def test_the_next_forward_pass_begins_with_what_is_there():
+    (row,) = step("bert-large", "--compute", "1s", "--hosts", "4", "--rate", "25gbit")["rows"]
+    assert row["bound_ns"] <= row["overlapped_ns"] < row["time_ns"] < row["overlapped_ns"] + 1e9 / 3
+    (served,) = step("resnet-50", "--compute", "50ms", "--hosts", "4", "--servers", "all")["rows"]
+    (alone,) = step("resnet-50", "--compute", "50ms", "--hosts", "4")["rows"]
+    assert served["servers"] == 4 and served["alone_ns"] < 0.75 * alone["alone_ns"]
 
 
 def test_smaller_buffers_leave_less_for_the_end():
@@ -245,7 +283,9 @@ def test_the_picture_of_the_page_is_that_of_its_command(tmp_path):
         (["allreduce", "-H", "8,2"], "--hosts 8,2: the numbers must rise"),
         (["allreduce", "-a", "bruck"], "no algorithm 'bruck' for allreduce: there are auto, all,"),
         (["allreduce", "--rate", "10"], "--rate 10: it takes a number above 0 with kbit, mbit"),
-        (["allreduce", "-H", "4096", "-n", "2"], "4096 hosts of 2 ranks: at most 4096 ranks"),
+        (["allreduce", "-H", "4096", "-n", "2"], "4096 hosts of 2 ranks and 0 servers: at most 4"),
+        (["allreduce", "--servers", "-1"], "--servers -1: it takes a number from 0 to 4095"),
+        (["allreduce", "--shares", "even"], "--shares even: it takes auto or equal"),
         (["allreduce", "--model", "gpt-2"], "--model is a step of training: 'allreduce' is one"),
         (["--model", "gpt-3"], "there is no model 'gpt-3': there are bert-large, gpt-2-xl, gpt-2,"),
         (["--model", "gpt-2", "--buffer", "1"], "--buffer: it takes 65536 bytes or more"),
@@ -265,6 +305,10 @@ def test_a_platform_file_with_an_error(tmp_path):
     status, text = error("allreduce", "-p", platform)
     assert status == 1
     assert text.startswith(f"shoal sim: {platform}:3: rate 25: it takes a number above 0 with kbit")
+    platform.write_text("hosts 4\nservers 2\nlink 6 rate 1gbit\n")
+    status, text = error("allreduce", "-p", platform)
+    assert status == 1
+    assert text.startswith(f"shoal sim: {platform}:3: the link of host 6 has a rate of its own")
     status, text = error("allreduce", "-p", tmp_path / "none.txt")
     assert status == 1
     assert text.startswith("shoal sim: cannot read the platform ")

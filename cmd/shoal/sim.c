@@ -22,6 +22,8 @@ enum {
     SIM_PLATFORM,
     SIM_HOSTS,
     SIM_RANKS,
+    SIM_SERVERS,
+    SIM_SHARES,
     SIM_BYTES,
     SIM_DTYPE,
     SIM_ALGORITHM,
@@ -50,6 +52,11 @@ static const struct argument table[SIM_COUNT] = {
                    "numbers of hosts: 2:4096 doubles, 2:4096:4 goes by four, 2,3,8 is a list\n"
                    "(default: the platform's; without one " HOSTS_DEFAULT ")"},
     [SIM_RANKS] = {"ranks", 'n', "N", "on each host (default: the platform's; without one 1)"},
+    [SIM_SERVERS] = {"servers", 0, "N",
+                     "that only sum, each on one more host; all: as many as hosts\n"
+                     "(default: the platform's; without one none)"},
+    [SIM_SHARES] = {"shares", 0, "HOW",
+                    "auto: large allreduces follow the rates of unequal links (default); equal"},
     [SIM_BYTES] = {"bytes", 'b', "SIZE",
                    "of the buffer; of all blocks together where there is one per rank\n"
                    "(default 100000000)"},
@@ -83,7 +90,7 @@ static const struct argument table[SIM_COUNT] = {
 
 /* What the arguments say, before it is put together. */
 struct words {
-    const char *operation, *platform, *hosts, *algorithms, *rate, *latency;
+    const char *operation, *platform, *hosts, *servers, *algorithms, *rate, *latency;
     long ranks; /* 0: not given */
     long in_flight;
     const char *runs; /* of --calibrate or --compare */
@@ -109,6 +116,14 @@ static void usage(void)
 
 /* ---- arguments ----------------------------------------------------------------------------- */
 
+static enum shoal_status take_shares(const char *value, struct sim_request *request)
+{
+    request->equal_shares = strcmp(value, "equal") == 0;
+    if (request->equal_shares || strcmp(value, "auto") == 0)
+        return SHOAL_OK;
+    return base_error(SHOAL_ERR_ARGUMENT, "--shares %s: it takes auto or equal", value);
+}
+
 static enum shoal_status take_argument(int id, const char *value, struct sim_request *request,
                                        struct words *words)
 {
@@ -116,6 +131,8 @@ static enum shoal_status take_argument(int id, const char *value, struct sim_req
     case SIM_PLATFORM: words->platform = value; break;
     case SIM_HOSTS: words->hosts = value; break;
     case SIM_RANKS: return argument_number("--ranks", value, 1, 64, &words->ranks);
+    case SIM_SERVERS: words->servers = value; break;
+    case SIM_SHARES: return take_shares(value, request);
     case SIM_BYTES: return argument_bytes("--bytes", value, &request->bytes);
     case SIM_DTYPE: return argument_dtype(value, &request->dtype);
     case SIM_ALGORITHM: words->algorithms = value; break;
@@ -236,6 +253,17 @@ static enum shoal_status read_algorithms(const char *text, struct sim_request *r
     }
 }
 
+static enum shoal_status read_servers(const char *text, struct sim_request *request)
+{
+    long servers = request->platform->server_count;
+    if (text && strcmp(text, "all") == 0)
+        servers = SIM_SERVERS_AS_MANY;
+    else if (text)
+        TRY(argument_number("--servers", text, 0, SIM_RANKS_MAX - 1, &servers));
+    request->servers = (int)servers;
+    return SHOAL_OK;
+}
+
 static enum shoal_status make_platform(const struct words *words, struct sim_request *request)
 {
     if (words->platform)
@@ -249,7 +277,9 @@ static enum shoal_status make_platform(const struct words *words, struct sim_req
         TRY(sim_parse_time("--latency", words->latency, &platform->link_latency_ns));
     if (words->ranks)
         platform->ranks_per_host = (int)words->ranks;
-    return sim_platform_resize(platform, platform->host_count);
+    TRY(read_servers(words->servers, request));
+    int servers = request->servers == SIM_SERVERS_AS_MANY ? 0 : request->servers;
+    return sim_platform_resize(platform, platform->host_count, servers);
 }
 
 static enum shoal_status put_together(const struct words *words, struct sim_request *request)

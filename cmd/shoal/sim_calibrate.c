@@ -28,9 +28,9 @@ struct run {
 };
 
 struct runs {
-    struct run *runs;           /* [RUNS_MAX] */
-    struct sim_sample *samples; /* [RUNS_MAX] */
-    struct sim_programs **programs;
+    struct run *runs;               /* [RUNS_MAX] */
+    struct sim_sample *samples;     /* [RUNS_MAX] */
+    struct sim_programs **programs; /* [2 * RUNS_MAX] of each run, and of the barrier before it */
     int count;
 };
 
@@ -98,14 +98,13 @@ static enum shoal_status parse_run(const char *line, struct run *run)
 
 /* ---- programs ------------------------------------------------------------------------------ */
 
-static enum shoal_status make_programs(const struct run *run, struct sim_programs **out)
+static enum shoal_status make_programs(const struct run *run, enum coll_kind kind,
+                                       struct sim_programs **out)
 {
-    enum coll_kind kind;
     enum shoal_dtype dtype;
     const struct coll_algorithm *algorithm;
     int size = (int)run->ranks, each = size / (int)run->hosts;
     char forced[128];
-    TRY(argument_operation(run->operation, &kind));
     TRY(argument_dtype(run->dtype, &dtype));
     int *host_of;
     TRY(BASE_NEW_ARRAY(&host_of, size, "the ranks' hosts"));
@@ -132,13 +131,19 @@ static enum shoal_status make_programs(const struct run *run, struct sim_program
 static enum shoal_status add_run(const char *line, struct runs *runs)
 {
     struct run *run = &runs->runs[runs->count];
+    enum coll_kind kind;
     if (runs->count == RUNS_MAX)
         return base_error(SHOAL_ERR_LIMIT, "more than %d runs", RUNS_MAX);
     TRY(parse_run(line, run));
-    TRY(make_programs(run, &runs->programs[runs->count]));
-    runs->samples[runs->count] = (struct sim_sample){.programs = runs->programs[runs->count],
-                                                     .measured_ns = run->p50_us * 1e3};
+    TRY(argument_operation(run->operation, &kind));
+    struct sim_programs **programs = &runs->programs[2 * runs->count];
     runs->count++;
+    TRY(make_programs(run, kind, &programs[0]));
+    TRY(make_programs(run, COLL_BARRIER, &programs[1]));
+    runs->samples[runs->count - 1] = (struct sim_sample){.programs = programs[0],
+                                                         .barrier = programs[1],
+                                                         .own_bytes = 2 * run->bytes,
+                                                         .measured_ns = run->p50_us * 1e3};
     return SHOAL_OK;
 }
 
@@ -161,7 +166,7 @@ static enum shoal_status open_runs(const char *path, struct runs *runs)
 {
     TRY(BASE_NEW_ARRAY(&runs->runs, RUNS_MAX, "the runs"));
     TRY(BASE_NEW_ARRAY(&runs->samples, RUNS_MAX, "the runs"));
-    TRY(BASE_NEW_ARRAY(&runs->programs, RUNS_MAX, "the runs"));
+    TRY(BASE_NEW_ARRAY(&runs->programs, 2 * RUNS_MAX, "the runs"));
     FILE *file = fopen(path, "r");
     if (!file)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot read %s", path);
@@ -172,7 +177,7 @@ static enum shoal_status open_runs(const char *path, struct runs *runs)
 
 static void close_runs(struct runs *runs)
 {
-    for (int i = 0; runs->programs && i < runs->count; i++)
+    for (int i = 0; runs->programs && i < 2 * runs->count; i++)
         sim_programs_free(runs->programs[i]);
     base_free(runs->programs);
     base_free(runs->samples);
@@ -202,7 +207,7 @@ static void print_runs(const struct runs *runs, const char *path)
         const struct run *run = &runs->runs[i];
         const struct sim_sample *sample = &runs->samples[i];
         printf("# %-14s %-18s %5.0f %5.0f %11s %11s %11s %6.3f\n", run->operation,
-               runs->programs[i]->algorithm, run->hosts, run->ranks, scaled_bytes_text(run->bytes),
+               sample->programs->algorithm, run->hosts, run->ranks, scaled_bytes_text(run->bytes),
                scaled_time_text(sample->measured_ns), scaled_time_text(sample->simulated_ns),
                sample->simulated_ns / sample->measured_ns);
     }

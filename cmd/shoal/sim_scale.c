@@ -17,9 +17,14 @@ void sim_scene_count(struct sim_scene *scene, uint64_t bytes)
 {
     const struct sim_request *request = scene->request;
     struct coll_shape *shape = &scene->shape;
-    uint64_t ranks = (uint64_t)shape->size;
+    bool served = shape->kind == COLL_ALLREDUCE && bytes >= COLL_SERVED_BYTES_MIN;
+    int hosts = scene->platform->host_count, rank_count = hosts * scene->platform->ranks_per_host;
+    uint64_t ranks = (uint64_t)rank_count;
     uint64_t each = (bytes / shape->elem_bytes + ranks - 1) / ranks;
     shape->count = shape->kind == COLL_BARRIER ? 0 : has_blocks(shape->kind) ? each : each * ranks;
+    shape->server_count = served ? scene->server_count : 0;
+    shape->size = rank_count + shape->server_count;
+    shape->host_count = hosts + shape->server_count;
     shape->segment_count = request->segment_bytes ? request->segment_bytes / shape->elem_bytes
                                                   : coll_segment_count(shape);
     if (shape->segment_count == 0)
@@ -30,24 +35,26 @@ static enum shoal_status scene_init(const struct sim_request *request, int hosts
                                     struct sim_scene *scene)
 {
     *scene = (struct sim_scene){.request = request, .platform = request->platform};
-    TRY(sim_platform_resize(scene->platform, hosts));
+    scene->server_count = request->servers == SIM_SERVERS_AS_MANY ? hosts : request->servers;
+    TRY(sim_platform_resize(scene->platform, hosts, scene->server_count));
     int each = scene->platform->ranks_per_host, size = hosts * each;
-    TRY(BASE_NEW_ARRAY(&scene->host_of, size, "the ranks' hosts"));
+    TRY(BASE_NEW_ARRAY(&scene->host_of, size + scene->server_count, "the ranks' hosts"));
+    TRY(BASE_NEW_ARRAY(&scene->shares, size + scene->server_count, "the ranks' shares"));
     for (int rank = 0; rank < size; rank++)
         scene->host_of[rank] = rank / each;
+    for (int server = 0; server < scene->server_count; server++)
+        scene->host_of[size + server] = hosts + server;
     scene->shape = (struct coll_shape){.kind = request->kind,
-                                       .size = size,
                                        .elem_bytes = shoal_dtype_bytes(request->dtype),
                                        .wide_sums = kernel_dtype_is_half(request->dtype),
                                        .in_place = request->kind == COLL_BROADCAST,
-                                       .host_of = scene->host_of,
-                                       .host_count = hosts};
+                                       .host_of = scene->host_of};
     sim_scene_count(scene, request->bytes);
     return SHOAL_OK;
 }
 
-enum shoal_status sim_scene_choose(const struct sim_scene *scene, const char *asked,
-                                   const struct coll_algorithm **out)
+static enum shoal_status choose(const struct sim_scene *scene, const char *asked,
+                                const struct coll_algorithm **out)
 {
     const struct sim_request *request = scene->request;
     char forced[128]; /* "allreduce:ring", so that ring must be one of allreduce's */
@@ -60,6 +67,22 @@ enum shoal_status sim_scene_choose(const struct sim_scene *scene, const char *as
     return SHOAL_OK;
 }
 
+enum shoal_status sim_scene_programs(struct sim_scene *scene, struct sim_row *row,
+                                     struct sim_programs **out)
+{
+    const struct coll_algorithm *algorithm;
+    struct coll_shape *shape = &scene->shape;
+    TRY(choose(scene, row->asked, &algorithm));
+    bool follows = algorithm->follows_shares && !scene->request->equal_shares &&
+                   sim_shares(scene->platform, shape, scene->shares);
+    shape->shares = follows ? scene->shares : NULL;
+    TRY(sim_programs_create(algorithm, shape, true, out));
+    row->algorithm = algorithm->name;
+    row->servers = shape->server_count;
+    row->follows_links = follows;
+    return SHOAL_OK;
+}
+
 double sim_scene_accelerators_ns(const struct sim_scene *scene)
 {
     const struct sim_platform *platform = scene->platform;
@@ -68,12 +91,10 @@ double sim_scene_accelerators_ns(const struct sim_scene *scene)
     return share * bytes / platform->accelerator_bytes_per_ns;
 }
 
-static enum shoal_status simulate(const struct sim_scene *scene, struct sim_row *row)
+static enum shoal_status simulate(struct sim_scene *scene, struct sim_row *row)
 {
-    const struct coll_algorithm *algorithm;
     struct sim_programs *programs;
-    TRY(sim_scene_choose(scene, row->asked, &algorithm));
-    TRY(sim_programs_create(algorithm, &scene->shape, true, &programs));
+    TRY(sim_scene_programs(scene, row, &programs));
     struct sim_operation operation = {.programs = programs};
     struct sim_run run = {.platform = scene->platform,
                           .operations = &operation,
@@ -81,7 +102,6 @@ static enum shoal_status simulate(const struct sim_scene *scene, struct sim_row 
                           .in_flight = 1,
                           .every_rank = scene->request->every_rank};
     enum shoal_status status = sim_run(&run);
-    row->algorithm = algorithm->name;
     row->messages = programs->messages_max;
     row->events = run.event_count;
     row->every_rank = !run.one_host;
@@ -120,6 +140,7 @@ enum shoal_status sim_table_fill(const struct sim_request *request, struct sim_t
             status =
                 fill_row(&scene, request->algorithms[k], &table->rows[k * request->host_count + i]);
         base_free(scene.host_of);
+        base_free(scene.shares);
         TRY(status);
     }
     return SHOAL_OK;

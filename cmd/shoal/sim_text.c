@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#define MEGABYTE UINT64_C(1000000)
+
 static void print_head(const struct sim_request *request, FILE *out)
 {
     const struct sim_platform *platform = request->platform;
@@ -19,10 +21,29 @@ static void print_head(const struct sim_request *request, FILE *out)
         fprintf(out, "barrier\n");
     else
         fprintf(out, "%s of %s (%s)\n", comm_kind_name(request->kind),
-                scaled_bytes_text((double)request->bytes), shoal_dtype_name(request->dtype));
-    fprintf(out, "%d rank%s on each host, links of %g Gbit/s and %s\n", platform->ranks_per_host,
-            platform->ranks_per_host > 1 ? "s" : "", platform->link_bytes_per_ns * 8,
-            scaled_time_text(platform->link_latency_ns));
+                sim_bytes_text(request->bytes), shoal_dtype_name(request->dtype));
+    fprintf(out, "%d rank%s on each host%s, links of %g Gbit/s and %s\n", platform->ranks_per_host,
+            platform->ranks_per_host > 1 ? "s" : "", sim_servers_text(request),
+            platform->link_bytes_per_ns * 8, scaled_time_text(platform->link_latency_ns));
+}
+
+const char *sim_servers_text(const struct sim_request *request)
+{
+    static _Thread_local char text[64];
+    if (request->servers == SIM_SERVERS_AS_MANY)
+        return ", as many servers as hosts";
+    snprintf(text, sizeof(text), ", %d server%s", request->servers,
+             request->servers > 1 ? "s" : "");
+    return request->servers ? text : "";
+}
+
+const char *sim_bytes_text(uint64_t bytes)
+{
+    static _Thread_local char text[32];
+    if (bytes < MEGABYTE || bytes % MEGABYTE != 0)
+        return scaled_bytes_text((double)bytes);
+    snprintf(text, sizeof(text), "%llu MB", (unsigned long long)(bytes / MEGABYTE));
+    return text;
 }
 
 /* Of a step's communication, the share that the computing hides. */
@@ -49,12 +70,13 @@ static void print_row(const struct sim_request *request, const struct sim_row *r
     else
         fprintf(out, " %6s", "-");
     if (request->model_name)
-        fprintf(out, " %10s %5.0f %%", scaled_time_text(row->alone_ns),
-                100 * hidden_share(request, row));
-    fprintf(out, " %9llu  %s\n", (unsigned long long)row->messages,
+        fprintf(out, " %10s %5.0f %% %10s", scaled_time_text(row->alone_ns),
+                100 * hidden_share(request, row), scaled_time_text(row->overlapped_ns));
+    fprintf(out, " %9llu  %s%s\n", (unsigned long long)row->messages,
             row->every_rank ? "every rank"
             : row->exact    ? "one host for all"
-                            : "one host for all, nearly");
+                            : "one host for all, nearly",
+            row->follows_links ? ", unequal shares" : "");
 }
 
 void sim_print_text(const struct sim_table *table, FILE *out)
@@ -62,7 +84,8 @@ void sim_print_text(const struct sim_table *table, FILE *out)
     const struct sim_request *request = table->request;
     print_head(request, out);
     fprintf(out, "%6s  %-20s %10s %10s %6s%s %9s  %s\n", "hosts", "algorithm", "time", "bound",
-            "times", request->model_name ? "      alone  hidden" : "", "messages", "simulated");
+            "times", request->model_name ? "      alone  hidden overlapped" : "", "messages",
+            "simulated");
     for (int i = 0; i < request->host_count; i++)
         for (int k = 0; k < request->algorithm_count; k++)
             print_row(request, &table->rows[k * request->host_count + i], out);
@@ -81,13 +104,14 @@ static void print_json_row(const struct sim_request *request, const struct sim_r
     }
     fprintf(out,
             "\"algorithm\": \"%s\", \"time_ns\": %.0f, \"bound_ns\": %.0f, \"messages\": %llu, "
-            "\"events\": %llu, \"every_rank\": %s, \"exact\": %s",
+            "\"events\": %llu, \"every_rank\": %s, \"exact\": %s, \"servers\": %d, "
+            "\"follows_links\": %s",
             row->algorithm, row->time_ns, row->bound_ns, (unsigned long long)row->messages,
             (unsigned long long)row->events, row->every_rank ? "true" : "false",
-            row->exact ? "true" : "false");
+            row->exact ? "true" : "false", row->servers, row->follows_links ? "true" : "false");
     if (request->model_name)
-        fprintf(out, ", \"alone_ns\": %.0f, \"hidden\": %.4f", row->alone_ns,
-                hidden_share(request, row));
+        fprintf(out, ", \"alone_ns\": %.0f, \"hidden\": %.4f, \"overlapped_ns\": %.0f",
+                row->alone_ns, hidden_share(request, row), row->overlapped_ns);
     fprintf(out, "}");
 }
 

@@ -7,6 +7,7 @@
 #include "api/handles.h"
 #include "base/options.h"
 #include "coll/coll.h"
+#include "comm/shares.h"
 #include "comm/steer.h"
 #include "kernel/kernel.h"
 #include "local/local.h"
@@ -109,15 +110,13 @@ static struct coll_choice choice_of(const struct comm_group *group, const struct
                                 .forced = base_option_text(OPTION_ALGORITHM)};
 }
 
-/* Less is over before a difference between links counts for much. */
-#define STEERED_BYTES_MIN (1u << 20)
-
 /* The same on all ranks. */
 static bool is_steered(const struct comm_group *group, const struct comm_call *call)
 {
     const struct coll_algorithm *algorithm;
     if (call->kind != COLL_ALLREDUCE ||
-        call->count < STEERED_BYTES_MIN / kernel_dtype_bytes(call->dtype) || !comm_steer_can(group))
+        call->count < COMM_SHARES_BYTES_MIN / kernel_dtype_bytes(call->dtype) ||
+        !comm_steer_can(group))
         return false;
     struct coll_shape shape = shape_of(group, call);
     struct coll_choice choice = choice_of(group, call);
@@ -140,15 +139,12 @@ static enum shoal_status make_plan(struct comm_group *group, const struct comm_c
  * ------------------------------------------------------------------------------------------------
  */
 
-/* In less, a server's first word of an operation costs more than its part of the work is worth. */
-#define SERVED_BYTES_MIN (128u << 10)
-
 /* The same on all ranks. Whoever forces an algorithm gets it. */
 static bool is_served(const struct comm_group *group, const struct comm_call *call)
 {
     const struct coll_algorithm *algorithm, *own_choice;
     if (!group->served || call->kind != COLL_ALLREDUCE ||
-        call->count < SERVED_BYTES_MIN / kernel_dtype_bytes(call->dtype))
+        call->count < COLL_SERVED_BYTES_MIN / kernel_dtype_bytes(call->dtype))
         return false;
     struct coll_shape shape = shape_of(group, call);
     struct coll_choice choice = choice_of(group, call);

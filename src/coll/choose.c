@@ -12,9 +12,10 @@
  * messages (4 MiB and more) were 3 to 12 % nearer to the bound by the ring: ARCHITECTURE.md.
  *
  * Among hundreds of ranks a ring pays its latency 2(p-1) times, which only long blocks hide: with
- * 100 MB at 10 Gbit/s and 50 us it takes 1.9 times the bound among 2,048 ranks and 3.8 times among
- * 4,096, where halving and doubling stays within 1.01 (`shoal sim allreduce`). Where that would
- * need a fold, since the ranks are no power of two, and so nearly twice the bytes, direct is left.
+ * 100 MB at 10 Gbit/s and 50 us it takes at best 1.9 times the bound among 2,048 ranks and 3.8
+ * times among 4,096, where halving and doubling stays within 1.01 (`shoal sim allreduce`). Where
+ * that would need a fold, since the ranks are no power of two, and so nearly twice the bytes,
+ * direct is left.
  *
  * Partial sums of 16-bit floats travel as f32, twice as long. That pays where several ranks share
  * a port, since one f32 sum is no longer than the two inputs that it stands for, and where messages
@@ -369,13 +370,22 @@ enum shoal_status coll_explain(const struct coll_shape *shape, const struct coll
     return SHOAL_OK;
 }
 
+/* The longest message of halving and doubling is half the buffer among however many ranks; all
+ * other large ones are a rank's share. */
+static bool halves(const struct coll_shape *shape)
+{
+    const struct coll_choice plain = {.dtype = SHOAL_U8};
+    return strcmp(find_row(shape, &plain)->algorithm, "halving_doubling") == 0;
+}
+
 /* A sixteenth of a shard, so that a pipeline of them loses little at its ends, but not so short
- * that the cost per message shows, nor longer than what stays in a core's cache. A group of one has
- * no messages to cut. */
+ * that the cost per message shows, nor longer than what stays in a core's cache. Of halving and
+ * doubling a sixty-fourth of its longest message: it would be thousands of short ones. A group of
+ * one has no messages to cut. */
 uint64_t coll_segment_count(const struct coll_shape *shape)
 {
     uint64_t bytes = shape_bytes(shape), segment_bytes = SEGMENT_BYTES_MIN;
-    uint64_t wanted = bytes / (uint64_t)shape->size / 16;
+    uint64_t wanted = halves(shape) ? bytes / 128 : bytes / (uint64_t)shape->size / 16;
     if (shape->size == 1)
         segment_bytes = INT64_MAX;
     while (segment_bytes < wanted && segment_bytes < SEGMENT_BYTES_MAX)

@@ -51,6 +51,9 @@ enum shoal_status coll_choose(const struct coll_shape *shape, const struct coll_
 enum shoal_status coll_explain(const struct coll_shape *shape, const struct coll_choice *choice,
                                char *text, size_t text_bytes);
 
+/* In less, a server's first word of an operation costs more than its part of the work is worth. */
+#define COLL_SERVED_BYTES_MIN (UINT64_C(128) << 10)
+
 /* Segment (elements) that the table gives to a shape when nothing is forced. */
 uint64_t coll_segment_count(const struct coll_shape *shape);
 

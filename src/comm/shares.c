@@ -91,12 +91,12 @@ void comm_shares_best(const uint64_t *rates, int size, uint32_t *best)
 /* ---- when to change ------------------------------------------------------------------------ */
 
 /* What an allreduce takes by these shares (NULL: equal ones), in a unit of its own. */
-static uint64_t time_of(const struct comm_shares *shares, const uint32_t *parts)
+static uint64_t time_of(const uint64_t *rates, int size, const uint32_t *parts)
 {
-    uint64_t longest = 0, others = (uint64_t)shares->size - 2;
-    for (int i = 0; i < shares->size; i++) {
-        uint64_t part = parts ? parts[i] : WHOLE / (uint64_t)shares->size;
-        uint64_t time = ((WHOLE + others * part) << 32) / shares->rates[i];
+    uint64_t longest = 0, others = (uint64_t)size - 2;
+    for (int i = 0; i < size; i++) {
+        uint64_t part = parts ? parts[i] : WHOLE / (uint64_t)size;
+        uint64_t time = ((WHOLE + others * part) << 32) / rates[i];
         if (time > longest)
             longest = time;
     }
@@ -106,6 +106,12 @@ static uint64_t time_of(const struct comm_shares *shares, const uint32_t *parts)
 static bool saves(uint64_t before, uint64_t after, uint64_t percent)
 {
     return before * 100 > after * (100 + percent);
+}
+
+bool comm_shares_pay(const uint64_t *rates, int size, uint32_t *best)
+{
+    comm_shares_best(rates, size, best);
+    return saves(time_of(rates, size, NULL), time_of(rates, size, best), GAIN_FIRST);
 }
 
 /* The flows of a rank in one direction. */
@@ -157,17 +163,13 @@ static bool find_rates(struct comm_shares *shares, const uint64_t *reports)
     return true;
 }
 
-/* Whether what was measured asks for other shares than those in use, which are then `next`, or
- * equal ones if *even. */
-static bool asks(const struct comm_shares *shares, bool *even)
+/* Whether what was measured asks for other shares than those in use, which are unequal: for `next`,
+ * or equal ones if *even. */
+static bool asks_again(const struct comm_shares *shares, bool *even)
 {
-    uint64_t equal = time_of(shares, NULL), best = time_of(shares, shares->next);
-    if (shares->even) {
-        *even = false;
-        return saves(equal, best, GAIN_FIRST);
-    }
-    *even = !saves(equal, best, GAIN_BACK);
-    return *even || saves(time_of(shares, shares->now), best, GAIN_AGAIN);
+    uint64_t best = time_of(shares->rates, shares->size, shares->next);
+    *even = !saves(time_of(shares->rates, shares->size, NULL), best, GAIN_BACK);
+    return *even || saves(time_of(shares->rates, shares->size, shares->now), best, GAIN_AGAIN);
 }
 
 /* Whether reports end a measurement; they begin the next one then. */
@@ -186,9 +188,9 @@ bool comm_shares_judge(struct comm_shares *shares, const uint64_t *reports)
 {
     if (!measure(shares, reports))
         return false;
-    comm_shares_best(shares->rates, shares->size, shares->next);
-    bool even = shares->even, asked = shares->asked;
-    shares->asked = asks(shares, &even);
+    bool even = false, asked = shares->asked;
+    bool pays = comm_shares_pay(shares->rates, shares->size, shares->next);
+    shares->asked = shares->even ? pays : asks_again(shares, &even);
     if (!shares->asked || !asked)
         return false;
     shares->asked = false;

@@ -23,6 +23,7 @@
 
 #define COMM_SHARES_RANKS_MIN 3 /* among fewer, every share takes the same time */
 #define COMM_SHARES_RANKS_MAX 32
+#define COMM_SHARES_BYTES_MIN (UINT64_C(1) << 20) /* less is over before links count for much */
 
 /* What a rank reports: the time by its clock in us, then, for each rank, how many bytes of its flow
  * to that one were acknowledged so far, and for how many us anything of it was on its way. */
@@ -48,6 +49,9 @@ void comm_shares_release(struct comm_shares *shares);
 /* The best shares for the rates, which are above 0 and at most UINT32_MAX. size: as bounded above.
  */
 void comm_shares_best(const uint64_t *rates, int size, uint32_t *best);
+
+/* The same, and whether they save so much that equal shares are left for them. */
+bool comm_shares_pay(const uint64_t *rates, int size, uint32_t *best);
 
 /* Takes in the reports of all ranks, one after the other. True: the shares in use have changed. A
  * measurement takes half a second at least, by rank 0's clock, and a change needs two in a row that

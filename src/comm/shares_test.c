@@ -68,6 +68,17 @@ static void test_shares_are_the_best(void **state)
         }
 }
 
+/* Equal shares are left for a gain of a quarter, and for no less. */
+static void test_shares_must_pay(void **state)
+{
+    (void)state;
+    const uint64_t alike[] = {1000, 1000, 1000, 900}, slow[] = {1000, 1000, 1000, 250};
+    uint32_t best[4];
+    assert_false(comm_shares_pay(alike, 4, best));
+    assert_true(comm_shares_pay(slow, 4, best));
+    assert_int_equal(best[3], 0);
+}
+
 static void test_equal_rates_have_equal_shares(void **state)
 {
     (void)state;
@@ -189,6 +200,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shares_are_the_best),
+        cmocka_unit_test(test_shares_must_pay),
         cmocka_unit_test(test_equal_rates_have_equal_shares),
         cmocka_unit_test(test_change_needs_two_in_a_row),
         cmocka_unit_test(test_moments_count_for_little),

@@ -5,10 +5,11 @@
  * Over the network: what must enter and leave each host, over the rate of its link, and one
  * latency; the same for all hosts of a switch and its uplink. An allreduce of n must move n in and
  * out of every host, and 2(h-1)n over all links together: on equal links that is the well-known
- * 2(h-1)/h n each, on unequal ones the slowest link may be spared down to n. In all: the inputs of
- * each element must be read once to be summed, spread over all ranks. On one host, where each
- * message costs its receiver a copy, what must enter each rank. These are the textbook bounds
- * (Thakur, Rabenseifner, Gropp 2005; Patarasu, Yuan 2009).
+ * 2(h-1)/h n each, on unequal ones the slowest link may be spared down to n. A server's link counts
+ * (h-2)/h of a rank's, since what it sums comes from all h and goes to all (coll/served.c). In all:
+ * the inputs of each element must be read once to be summed, spread over all ranks. On one host,
+ * where each message costs its receiver a copy, what must enter each rank. These are the textbook
+ * bounds (Thakur, Rabenseifner, Gropp 2005; Patarasu, Yuan 2009; Jiang et al. 2020).
  */
 #include "sim/sim.h"
 
@@ -17,7 +18,7 @@ enum level { LEVEL_RANKS, LEVEL_HOSTS, LEVEL_SWITCHES };
 /* Elements of the blocks of one place's ranks, and of all. */
 struct share {
     uint64_t own, all;
-    int ranks;
+    int ranks; /* without servers */
     bool has_root;
 };
 
@@ -36,7 +37,7 @@ static struct share share_of(const struct sim_platform *platform, const struct c
     bool has_blocks = shape->kind == COLL_ALLGATHER || shape->kind == COLL_REDUCE_SCATTER ||
                       shape->kind == COLL_GATHER || shape->kind == COLL_SCATTER;
     struct share share = {0};
-    for (int rank = 0; rank < shape->size; rank++) {
+    for (int rank = 0; rank < schedule_rank_count(shape); rank++) {
         uint64_t count = has_blocks ? schedule_block_count(shape, rank) : 0;
         bool here = place_of(platform, shape, level, rank) == place;
         share.all += count;
@@ -53,7 +54,7 @@ static double least_elements(const struct coll_shape *shape, struct share share,
     double own = (double)share.own, others = (double)(share.all - share.own);
     double count = (double)shape->count;
     switch (shape->kind) {
-    case COLL_ALLREDUCE: return count;
+    case COLL_ALLREDUCE: return share.ranks > 0 ? count : 0;
     case COLL_REDUCE: return share.has_root != out ? count : 0;
     case COLL_BROADCAST: return share.has_root == out ? count : 0;
     case COLL_ALLGATHER: return out ? own : others;
@@ -76,7 +77,8 @@ static double rate_of(const struct sim_platform *platform, enum level level, int
 static double pass_ns(const struct sim_platform *platform, const struct coll_shape *shape,
                       enum level level, int places)
 {
-    double most_ns = 0, rates = 0, bytes = (double)shape->elem_bytes;
+    double most_ns = 0, bytes = (double)shape->elem_bytes, rates[2] = {0, 0};
+    int with_ranks = 0;
     for (int place = 0; place < places; place++) {
         double rate = rate_of(platform, level, place);
         struct share share = share_of(platform, shape, level, place);
@@ -84,9 +86,11 @@ static double pass_ns(const struct sim_platform *platform, const struct coll_sha
         double out = level == LEVEL_RANKS ? 0 : least_elements(shape, share, true);
         double place_ns = (in > out ? in : out) * bytes / rate;
         most_ns = place_ns > most_ns ? place_ns : most_ns;
-        rates += rate;
+        rates[share.ranks > 0] += rate;
+        with_ranks += share.ranks > 0;
     }
-    double together_ns = 2.0 * (places - 1) * (double)shape->count * bytes / rates;
+    double usable = rates[true] + rates[false] * (with_ranks - 2) / with_ranks;
+    double together_ns = 2.0 * (with_ranks - 1) * (double)shape->count * bytes / usable;
     return shape->kind == COLL_ALLREDUCE && together_ns > most_ns ? together_ns : most_ns;
 }
 
@@ -95,7 +99,7 @@ static double sum_elements(const struct coll_shape *shape)
 {
     switch (shape->kind) {
     case COLL_ALLREDUCE:
-    case COLL_REDUCE: return (double)shape->count;
+    case COLL_REDUCE: return (double)shape->count * schedule_rank_count(shape) / shape->size;
     case COLL_REDUCE_SCATTER: break;
     default: return 0;
     }

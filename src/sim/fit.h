@@ -10,6 +10,8 @@
 /* An operation that was run. */
 struct sim_sample {
     const struct sim_programs *programs; /* borrowed */
+    const struct sim_programs *barrier;  /* borrowed; ranks meet in it before; NULL: they don't */
+    double own_bytes; /* that each rank writes and reads by itself before the barrier */
     double measured_ns;
     double simulated_ns; /* out */
 };

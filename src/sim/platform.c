@@ -64,8 +64,10 @@ enum shoal_status sim_parse_time(const char *what, const char *text, double *ns)
 enum keyword {
     KEY_HOSTS,
     KEY_RANKS,
+    KEY_SERVERS,
     KEY_ACCELERATORS,
     KEY_LINK,
+    KEY_BUCKET,
     KEY_SWITCH,
     KEY_CORES,
     KEY_SEND,
@@ -82,8 +84,10 @@ static const struct {
 } keywords[KEY_COUNT] = {
     [KEY_HOSTS] = {"hosts", "hosts NUMBER"},
     [KEY_RANKS] = {"ranks", "ranks NUMBER"},
+    [KEY_SERVERS] = {"servers", "servers NUMBER"},
     [KEY_ACCELERATORS] = {"accelerators", "accelerators NUMBER rate RATE"},
     [KEY_LINK] = {"link", "link rate RATE latency TIME, or link HOST rate RATE"},
+    [KEY_BUCKET] = {"bucket", "bucket BYTES"},
     [KEY_SWITCH] = {"switch", "switch HOSTS rate RATE latency TIME"},
     [KEY_CORES] = {"cores", "cores NUMBER, or cores NUMBER shared"},
     [KEY_SEND] = {"send", "send TIME TIME (per message, per byte)"},
@@ -217,13 +221,15 @@ static enum shoal_status read_statement(struct reader *reader, enum keyword key)
     if (reader->word_count != 2)
         return wrong_form(key);
     const char *name = reader->words[0], *value = reader->words[1];
+    uint64_t *bytes = key == KEY_BUCKET ? &platform->bucket_bytes : &platform->eager_bytes;
     switch (key) {
     case KEY_HOSTS: return parse_number(name, value, 1, SIM_HOSTS_MAX, &platform->host_count);
     case KEY_RANKS: return parse_number(name, value, 1, 64, &platform->ranks_per_host);
+    case KEY_SERVERS: return parse_number(name, value, 0, SIM_RANKS_MAX, &platform->server_count);
     case KEY_LOCAL: return sim_parse_time(name, value, &platform->local_latency_ns);
     case KEY_COPY: return sim_parse_rate(name, value, &platform->copy_bytes_per_ns);
     case KEY_REDUCE: return sim_parse_rate(name, value, &platform->reduce_bytes_per_ns);
-    default: return base_parse_bytes(value, &platform->eager_bytes);
+    default: return base_parse_bytes(value, bytes);
     }
 }
 
@@ -295,13 +301,14 @@ static enum shoal_status read_text(struct reader *reader, const char *path, cons
 
 static enum shoal_status check_size(const struct sim_platform *platform)
 {
-    if (platform->own_host_last >= platform->host_count)
+    if (platform->own_host_last >= sim_all_hosts(platform))
         return base_error(SHOAL_ERR_ARGUMENT,
                           "the link of host %d has a rate of its own, but hosts are 0 to %d",
-                          platform->own_host_last, platform->host_count - 1);
-    if (platform->host_count * platform->ranks_per_host > SIM_RANKS_MAX)
-        return base_error(SHOAL_ERR_ARGUMENT, "%d hosts of %d ranks: at most %d ranks together",
-                          platform->host_count, platform->ranks_per_host, SIM_RANKS_MAX);
+                          platform->own_host_last, sim_all_hosts(platform) - 1);
+    if (platform->host_count * platform->ranks_per_host + platform->server_count > SIM_RANKS_MAX)
+        return base_error(
+            SHOAL_ERR_ARGUMENT, "%d hosts of %d ranks and %d servers: at most %d together",
+            platform->host_count, platform->ranks_per_host, platform->server_count, SIM_RANKS_MAX);
     return SHOAL_OK;
 }
 
@@ -339,17 +346,25 @@ void sim_platform_free(struct sim_platform *platform)
     base_free(platform);
 }
 
+/* Of the numbers that don't go together, where one of them stands. */
+static int line_of_size(const struct reader *reader)
+{
+    static const enum keyword keys[] = {KEY_SERVERS, KEY_RANKS, KEY_HOSTS};
+    if (reader->platform->own_host_last >= sim_all_hosts(reader->platform))
+        return reader->platform->own_line;
+    size_t i = 0;
+    while (i < 2 && reader->seen[keys[i]] == 0)
+        i++;
+    return reader->seen[keys[i]];
+}
+
 enum shoal_status sim_platform_parse(const char *path, const char *text, struct sim_platform **out)
 {
     struct reader reader = {0};
     TRY(sim_platform_create(2, &reader.platform));
     enum shoal_status status = read_text(&reader, path, text);
     if (status == SHOAL_OK && check_size(reader.platform) != SHOAL_OK) {
-        bool is_link = reader.platform->own_host_last >= reader.platform->host_count;
-        int line = is_link                  ? reader.platform->own_line
-                   : reader.seen[KEY_RANKS] ? reader.seen[KEY_RANKS]
-                                            : reader.seen[KEY_HOSTS];
-        status = base_error_context(SHOAL_ERR_FORMAT, "%s:%d", path, line);
+        status = base_error_context(SHOAL_ERR_FORMAT, "%s:%d", path, line_of_size(&reader));
     }
     if (status == SHOAL_OK)
         *out = reader.platform;
@@ -379,23 +394,30 @@ enum shoal_status sim_platform_read(const char *path, struct sim_platform **out)
     return status;
 }
 
-enum shoal_status sim_platform_resize(struct sim_platform *platform, int host_count)
+enum shoal_status sim_platform_resize(struct sim_platform *platform, int host_count,
+                                      int server_count)
 {
     struct sim_platform other = *platform;
     other.host_count = host_count;
+    other.server_count = server_count;
     TRY(check_size(&other));
     platform->host_count = host_count;
+    platform->server_count = server_count;
     return SHOAL_OK;
 }
 
 void sim_platform_print(const struct sim_platform *platform, FILE *out)
 {
     fprintf(out, "hosts %d\nranks %d\n", platform->host_count, platform->ranks_per_host);
+    if (platform->server_count)
+        fprintf(out, "servers %d\n", platform->server_count);
     if (platform->accelerators > 1)
         fprintf(out, "accelerators %d rate %.6gGB/s\n", platform->accelerators,
                 platform->accelerator_bytes_per_ns);
     fprintf(out, "link rate %.6ggbit latency %.6gus\n", platform->link_bytes_per_ns * 8,
             platform->link_latency_ns / 1e3);
+    if (platform->bucket_bytes)
+        fprintf(out, "bucket %llu\n", (unsigned long long)platform->bucket_bytes);
     for (int host = 0; host <= platform->own_host_last; host++)
         if (platform->own_bytes_per_ns[host] > 0)
             fprintf(out, "link %d rate %.6ggbit\n", host, platform->own_bytes_per_ns[host] * 8);

@@ -7,6 +7,8 @@
  * A message passes the sender's link, perhaps two uplinks, and the receiver's link, and none waits
  * for its last byte before it passes on the first.
  *
+ * Servers have hosts of their own, numbered behind those with ranks.
+ *
  * A platform file has one statement per line; docs/sim.md lists them.
  */
 #ifndef SHOAL_SIM_PLATFORM_H
@@ -29,10 +31,12 @@ struct sim_cost {
 struct sim_platform {
     int host_count;
     int ranks_per_host;
+    int server_count; /* each on a host of its own, behind the host_count others */
     int accelerators; /* per host; 1: none that matter */
     double accelerator_bytes_per_ns;
     double link_bytes_per_ns;
     double link_latency_ns;   /* one way, from host to host through one switch */
+    uint64_t bucket_bytes;    /* that a link which was idle passes at once, as shapers do */
     double *own_bytes_per_ns; /* [SIM_HOSTS_MAX] of links with a rate of their own; 0: as others */
     int own_host_last;        /* the last of these; -1: none */
     int own_line;             /* of the file, where it stands */
@@ -53,9 +57,10 @@ enum shoal_status sim_platform_create(int host_count, struct sim_platform **out)
 enum shoal_status sim_platform_read(const char *path, struct sim_platform **out);
 /* The same, of text; `path` is for messages. */
 enum shoal_status sim_platform_parse(const char *path, const char *text, struct sim_platform **out);
-/* Another number of hosts. SHOAL_ERR_ARGUMENT if a host with a rate of its own would be missing,
- * or if there were more than SIM_RANKS_MAX ranks. */
-enum shoal_status sim_platform_resize(struct sim_platform *platform, int host_count);
+/* Other numbers of hosts with ranks, and of servers. SHOAL_ERR_ARGUMENT if a host with a rate of
+ * its own would be missing, or if there were more than SIM_RANKS_MAX ranks and servers. */
+enum shoal_status sim_platform_resize(struct sim_platform *platform, int host_count,
+                                      int server_count);
 /* As a file that sim_platform_read reads. */
 void sim_platform_print(const struct sim_platform *platform, FILE *out);
 void sim_platform_free(struct sim_platform *platform);
@@ -71,6 +76,11 @@ static inline double sim_host_rate(const struct sim_platform *platform, int host
     return own > 0 ? own : platform->link_bytes_per_ns;
 }
 
+static inline int sim_all_hosts(const struct sim_platform *platform)
+{
+    return platform->host_count + platform->server_count;
+}
+
 static inline int sim_switch_of(const struct sim_platform *platform, int host)
 {
     return platform->switch_hosts ? host / platform->switch_hosts : 0;
@@ -78,7 +88,7 @@ static inline int sim_switch_of(const struct sim_platform *platform, int host)
 
 static inline int sim_switch_count(const struct sim_platform *platform)
 {
-    return sim_switch_of(platform, platform->host_count - 1) + 1;
+    return sim_switch_of(platform, sim_all_hosts(platform) - 1) + 1;
 }
 
 /* Whether every host sees the same network as every other. */

@@ -18,10 +18,12 @@
 static const char full[] = "# two switches\n"
                            "hosts 32\n"
                            "ranks 2\n"
+                           "servers 8\n"
                            "accelerators 8 rate 200GB/s\n"
                            "link rate 25gbit latency 10us  # of each host\n"
                            "link 3 rate 6gbit\n"
-                           "link 31 rate 500mbit\n"
+                           "link 39 rate 500mbit\n"
+                           "bucket 80K\n"
                            "\n"
                            "switch 16 rate 0.2tbit latency 1.5us\n"
                            "cores 4 shared\n"
@@ -36,16 +38,19 @@ static void check_full(const struct sim_platform *platform)
 {
     assert_int_equal(platform->host_count, 32);
     assert_int_equal(platform->ranks_per_host, 2);
+    assert_int_equal(platform->server_count, 8);
+    assert_int_equal(sim_all_hosts(platform), 40);
     assert_int_equal(platform->accelerators, 8);
     assert_float_equal(platform->accelerator_bytes_per_ns, 200, 1e-9);
     assert_float_equal(platform->link_bytes_per_ns, 3.125, 1e-9);
     assert_float_equal(platform->link_latency_ns, 10e3, 1e-6);
     assert_float_equal(sim_host_rate(platform, 0), 3.125, 1e-9);
     assert_float_equal(sim_host_rate(platform, 3), 0.75, 1e-9);
-    assert_float_equal(sim_host_rate(platform, 31), 0.0625, 1e-9);
+    assert_float_equal(sim_host_rate(platform, 39), 0.0625, 1e-9);
+    assert_int_equal(platform->bucket_bytes, 80 << 10);
     assert_int_equal(sim_switch_of(platform, 15), 0);
     assert_int_equal(sim_switch_of(platform, 16), 1);
-    assert_int_equal(sim_switch_count(platform), 2);
+    assert_int_equal(sim_switch_count(platform), 3);
     assert_float_equal(platform->uplink_bytes_per_ns, 25, 1e-9);
     assert_float_equal(platform->uplink_latency_ns, 1500, 1e-6);
     assert_int_equal(platform->cores, 4);
@@ -119,9 +124,18 @@ static void test_errors_name_file_line_and_what_was_expected(void **state)
         {"hosts 2\nhosts 3", "p:2: 'hosts' stands already in line 1"},
         {"hosts 2\nlink 0 rate 1gbit\nlink 0 rate 2gbit", "p:3: the link of host 0 has a rate al"},
         {"hosts 2\nlink 2 rate 1gbit", "p:2: the link of host 2 has a rate of its own, but hosts "},
-        {"hosts 4096\nranks 2", "p:2: 4096 hosts of 2 ranks: at most 4096 ranks together"},
+        {"hosts 4096\nranks 2", "p:2: 4096 hosts of 2 ranks and 0 servers: at most 4096 tog"},
+        {"servers 4090\nhosts 7", "p:1: 7 hosts of 1 ranks and 4090 servers: at most 4096 tog"},
+        {"servers -1", "p:1: servers -1: it takes a number from 0 to 4096"},
+        {"servers", "p:1: expected: servers NUMBER"},
+        {"servers 2\nlink 4 rate 1gbit",
+         "p:2: the link of host 4 has a rate of its own, but hosts "},
+        {"bucket many", "p:1: "},
+        {"bucket 1K 2K", "p:1: expected: bucket BYTES"},
+        {"bucket 1K\nbucket 1K", "p:2: 'bucket' stands already in line 1"},
         {"hots 2", "p:1: there is no 'hots'; did you mean 'hosts'?"},
-        {"bandwidth 2", "p:1: there is no 'bandwidth': expected hosts, ranks, accelerators, link"},
+        {"bandwidth 2",
+         "p:1: there is no 'bandwidth': expected hosts, ranks, servers, accelerators, link"},
         {"switch 2 rate 1gbit", "p:1: expected: switch HOSTS rate RATE latency TIME"},
         {"cores 2 both", "p:1: expected: cores NUMBER, or cores NUMBER shared"},
         {"send 1us", "p:1: expected: send TIME TIME (per message, per byte)"},
@@ -158,9 +172,11 @@ static void test_another_number_of_hosts(void **state)
     (void)state;
     struct sim_platform *platform;
     assert_int_equal(sim_platform_parse("p", "hosts 8\nlink 5 rate 1gbit", &platform), SHOAL_OK);
-    assert_int_equal(sim_platform_resize(platform, 6), SHOAL_OK);
-    assert_int_equal(sim_platform_resize(platform, 5), SHOAL_ERR_ARGUMENT);
-    assert_int_equal(platform->host_count, 6);
+    assert_int_equal(sim_platform_resize(platform, 6, 0), SHOAL_OK);
+    assert_int_equal(sim_platform_resize(platform, 5, 0), SHOAL_ERR_ARGUMENT);
+    assert_int_equal(sim_platform_resize(platform, 4, 2), SHOAL_OK);
+    assert_int_equal(platform->host_count, 4);
+    assert_int_equal(platform->server_count, 2);
     sim_platform_free(platform);
 }
 

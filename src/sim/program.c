@@ -258,6 +258,7 @@ static enum shoal_status new_programs(const struct coll_shape *shape, int progra
     TRY(BASE_NEW(&programs, "the simulation's programs"));
     programs->size = shape->size;
     programs->host_count = shape->host_count;
+    programs->server_count = shape->server_count;
     programs->ranks_per_host = shape->size / shape->host_count;
     programs->program_count = program_count;
     programs->exact = true;
@@ -356,7 +357,8 @@ enum shoal_status sim_programs_create(const struct coll_algorithm *algorithm,
 {
     struct sim_programs *programs;
     bool found = false;
-    if (symmetric && shape->host_count > 1)
+    bool alike = shape->server_count == 0 && !shape->shares;
+    if (symmetric && alike && shape->host_count > 1)
         TRY(create_symmetric(algorithm, shape, &found, out));
     if (found)
         return SHOAL_OK;

@@ -42,7 +42,8 @@ enum sim_symmetry { SIM_NONE, SIM_TURN, SIM_FLIP };
 
 struct sim_programs {
     int size, host_count;
-    int *host_of; /* [size] */
+    int server_count; /* of size, the last ones */
+    int *host_of;     /* [size] */
     int ranks_per_host;
     enum sim_symmetry symmetry; /* SIM_NONE: one program per rank; else per rank of host 0 */
     bool exact;                 /* the hosts' steps also wait for each other alike */

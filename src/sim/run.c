@@ -10,12 +10,16 @@
  *
  * A message goes through these events, all of them numbered by its send:
  *
- *   GRANT     the receiver's request has come (long messages)
+ *   OFFER     word of it has come to the receiver (short messages beyond the window)
+ *   GRANT     the receiver's request has come (long messages, and those that were offered)
  *   SENT      its first piece left the sender's processor: it queues for the first link
  *   LEFT      its last byte left the first link
  *   LINK      its first byte reached another link
  *   ARRIVED   its last byte is at the receiver
+ *   CREDIT    its place in the window is free again (short messages)
  *   ENDS      a step is done: those that wait for it may begin
+ *
+ * Before these an operation has BEGINS, when its ranks know of it, and SERVES, when its servers do.
  *
  * Invariants:
  *  1. Events are taken in the order of time, ties in the order in which they were made. A link
@@ -24,93 +28,47 @@
  *  3. When one host stands for all, the ranks are those of host 0, and its two links take what its
  *     likes would send it.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/memory.h"
 #include "base/status.h"
+#include "sim/events.h"
 #include "sim/sim.h"
 
 #define SLOTS_MAX   64
 #define STATES_MAX  UINT64_C(400000000)
 #define PIECE_BYTES 65536.0 /* what a processor hands to a link at a time */
+#define WINDOW      32      /* short messages to a rank that it has not taken yet: comm/wire.h */
 
-/* ---- events -------------------------------------------------------------------------------- */
-
-enum event_kind { EVENT_GRANT, EVENT_SENT, EVENT_LEFT, EVENT_LINK, EVENT_ARRIVED, EVENT_ENDS };
-
-struct event {
-    double at_ns;   /* in a link's queue: the tag, in bytes */
-    double tail_ns; /* when the last byte left the link before */
-    uint64_t order; /* of those with equal at_ns */
-    uint32_t step;
-    uint16_t rank; /* of the step; of messages the sender */
-    uint8_t kind, hop, slot;
+enum event_kind {
+    EVENT_OFFER,
+    EVENT_GRANT,
+    EVENT_SENT,
+    EVENT_LEFT,
+    EVENT_LINK,
+    EVENT_ARRIVED,
+    EVENT_CREDIT,
+    EVENT_ENDS,
+    EVENT_BEGINS,
+    EVENT_SERVES
 };
-
-struct events {
-    struct event *entries;
-    size_t count, capacity;
-};
-
-static bool is_before(const struct event *a, const struct event *b)
-{
-    return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->order < b->order;
-}
-
-static enum shoal_status events_push(struct events *events, struct event event)
-{
-    if (events->count == events->capacity) {
-        size_t capacity = events->capacity ? 2 * events->capacity : 1024;
-        struct event *entries;
-        TRY(BASE_NEW_ARRAY(&entries, capacity, "the simulation's events"));
-        if (events->count)
-            memcpy(entries, events->entries, sizeof(*entries) * events->count);
-        base_free(events->entries);
-        events->entries = entries;
-        events->capacity = capacity;
-    }
-    size_t at = events->count++;
-    for (; at > 0 && is_before(&event, &events->entries[(at - 1) / 2]); at = (at - 1) / 2)
-        events->entries[at] = events->entries[(at - 1) / 2];
-    events->entries[at] = event;
-    return SHOAL_OK;
-}
-
-static struct event events_pop(struct events *events)
-{
-    struct event first = events->entries[0], last = events->entries[--events->count];
-    size_t at = 0;
-    for (;;) {
-        size_t child = 2 * at + 1;
-        if (child >= events->count)
-            break;
-        if (child + 1 < events->count &&
-            is_before(&events->entries[child + 1], &events->entries[child]))
-            child++;
-        if (!is_before(&events->entries[child], &last))
-            break;
-        events->entries[at] = events->entries[child];
-        at = child;
-    }
-    if (events->count)
-        events->entries[at] = last;
-    return first;
-}
 
 /* ---- the model ----------------------------------------------------------------------------- */
 
 /* A step's state: how many it waits for, and what has come before it was ready. */
 #define STATE_GRANTED UINT32_C(0x80000000) /* of a send: the receiver has asked for it */
 #define STATE_ARRIVED UINT32_C(0x40000000) /* of a receive: its message is here */
-#define STATE_WAITS   UINT32_C(0x3fffffff)
+#define STATE_OFFERED                                                                            \
+    UINT32_C(0x20000000)                   /* of a receive: it has to be asked for, though short \
+                                            */
+#define STATE_UNASKED UINT32_C(0x20000000) /* of a send: it left unasked, and is in the window */
+#define STATE_WAITS   UINT32_C(0x1fffffff)
 
 /* An operation under way. */
 struct slot {
     struct sim_operation *operation; /* NULL: free */
     const struct sim_programs *programs;
     uint32_t *states; /* of all simulated ranks */
-    uint64_t *first;  /* [ranks + 1] of each rank's in states */
+    uint64_t *first;  /* [rank_count + 1] of each rank's in states */
+    int rank_count;   /* simulated */
     uint64_t steps_left;
 };
 
@@ -119,6 +77,7 @@ struct port {
     struct events queue;
     double tag;   /* of the message that it took last */
     double *tags; /* [hosts of the platform] where the next message to each would begin */
+    double free_ns;
     bool busy, touched;
 };
 
@@ -134,11 +93,14 @@ struct model {
     double *in_free_ns;                /* [host_count] */
     double *up_free_ns, *down_free_ns; /* [switch_count] */
     double *rank_free_ns;              /* [rank_count] */
+    uint8_t *unasked;                  /* [rank_count * size] messages in the window to each rank */
+    int size;                          /* of the largest operation */
     double *core_free_ns;              /* [pools * cores]; NULL: a core for each rank */
     struct events events;
     uint64_t event_count;
     struct slot slots[SLOTS_MAX];
-    int slots_used, next_operation;
+    int slots_used, begun_count;
+    int first_waiting; /* of the operations that have not begun */
     double now_ns;
 };
 
@@ -243,6 +205,24 @@ static double piece_ns(struct sim_cost cost, double bytes)
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
+/* How many messages of a rank to a peer, as its program names it, have not been taken yet. */
+static uint8_t *window_to(const struct model *model, int rank, int peer)
+{
+    return &model->unasked[(size_t)rank * (size_t)model->size + (size_t)peer];
+}
+
+/* The receiver takes a message. Its operation may be over before the sender knows, so the event has
+ * the peer in place of the step. */
+static enum shoal_status give_credit(struct model *model, struct slot *slot, int sender,
+                                     uint32_t step)
+{
+    struct event event = {.rank = (uint16_t)sender,
+                          .step = (uint32_t)step_at(slot, sender, step)->peer};
+    if ((*state_at(slot, sender, step) & STATE_UNASKED) == 0)
+        return SHOAL_OK;
+    return push(model, EVENT_CREDIT, model->now_ns + model->platform->link_latency_ns, &event);
+}
+
 static enum shoal_status start_send(struct model *model, struct slot *slot, int rank, uint32_t step)
 {
     const struct sim_step *send = step_at(slot, rank, step);
@@ -281,20 +261,27 @@ static enum shoal_status start_receive(struct model *model, struct slot *slot, i
         note_start(model, slot, rank, step, model->now_ns);
     struct event event = {
         .rank = (uint16_t)rank, .step = step, .slot = (uint8_t)(slot - model->slots)};
+    TRY(give_credit(model, slot, other_end(model, slot, rank, receive), receive->partner));
     return push(model, EVENT_ENDS, start_ns + piece_ns(cost, receive->bytes) + copy_ns, &event);
 }
 
-/* The receiver asks: a message without data, which no long one holds up. */
+/* A message without data, which no long one holds up, from rank `from` about a send of `rank`. */
+static enum shoal_status send_word(struct model *model, struct slot *slot, enum event_kind kind,
+                                   int from, int rank, uint32_t step)
+{
+    const struct sim_platform *platform = model->platform;
+    double left_ns = work(model, from, platform->send.message_ns) + platform->send.message_ns;
+    struct event event = {
+        .rank = (uint16_t)rank, .step = step, .slot = (uint8_t)(slot - model->slots)};
+    return push(model, kind, left_ns + platform->link_latency_ns, &event);
+}
+
+/* The receiver asks. */
 static enum shoal_status send_grant(struct model *model, struct slot *slot, int rank, uint32_t step)
 {
     const struct sim_step *receive = step_at(slot, rank, step);
-    double asked_ns = work(model, rank, model->platform->send.message_ns);
     int sender = other_end(model, slot, rank, receive);
-    struct event event = {
-        .rank = (uint16_t)sender, .step = receive->partner, .slot = (uint8_t)(slot - model->slots)};
-    return push(model, EVENT_GRANT,
-                asked_ns + model->platform->send.message_ns + model->platform->link_latency_ns,
-                &event);
+    return send_word(model, slot, EVENT_GRANT, rank, sender, receive->partner);
 }
 
 /* ---- links --------------------------------------------------------------------------------- */
@@ -321,6 +308,16 @@ static struct link link_at(const struct model *model, int from, int to, int hop)
                              platform->uplink_bytes_per_ns,
                              hop == 1 ? platform->uplink_latency_ns : latency_ns / 2, false};
     return (struct link){&model->in_free_ns[to], sim_host_rate(platform, to), 0, true};
+}
+
+/* A link of a host takes a message now, or when it is free; returns when its last byte has passed.
+ * What was not used of its rate, up to a bucket of it, goes at once. */
+static double pass(const struct model *model, double *free_ns, double bytes, double bytes_per_ns)
+{
+    double credit_ns = (double)model->platform->bucket_bytes / bytes_per_ns;
+    double begin_ns = *free_ns > model->now_ns - credit_ns ? *free_ns : model->now_ns - credit_ns;
+    *free_ns = begin_ns + bytes / bytes_per_ns;
+    return *free_ns > model->now_ns ? *free_ns : model->now_ns;
 }
 
 /* The host at the other end of a message, as the platform numbers it if host 0 stands for all. */
@@ -365,7 +362,7 @@ static enum shoal_status use_port(struct model *model, int host)
     const struct sim_step *send = step_at(slot, event.rank, event.step);
     int to = model->run->one_host ? 0 : host_to(model, slot, event.rank, send);
     struct link link = link_at(model, host, to, 0);
-    double end_ns = model->now_ns + send->bytes / link.bytes_per_ns;
+    double end_ns = pass(model, &port->free_ns, send->bytes, link.bytes_per_ns);
     port->busy = true;
     port->tag = event.at_ns;
     note_start(model, slot, event.rank, event.step, model->now_ns);
@@ -393,9 +390,8 @@ static enum shoal_status take_link(struct model *model, struct slot *slot,
     int receiver = other_end(model, slot, event->rank, send);
     struct link link = link_at(model, from, to, event->hop);
     double start_ns = *link.free_ns > model->now_ns ? *link.free_ns : model->now_ns;
-    double end_ns = start_ns + send->bytes / link.bytes_per_ns;
+    double end_ns = pass(model, link.free_ns, send->bytes, link.bytes_per_ns);
     struct event next = *event;
-    *link.free_ns = end_ns;
     next.tail_ns = end_ns > event->tail_ns ? end_ns : event->tail_ns;
     if (link.last && (*state_at(slot, receiver, send->partner) & STATE_WAITS) == 0)
         note_start(model, slot, receiver, send->partner, start_ns);
@@ -418,9 +414,17 @@ static enum shoal_status make_send_ready(struct model *model, struct slot *slot,
             return SHOAL_OK;
         return start_local(model, slot, receiver, send->partner);
     }
-    if (is_eager(model, send) || *state_at(slot, rank, step) & STATE_GRANTED)
+    uint32_t *state = state_at(slot, rank, step);
+    uint8_t *unasked = window_to(model, rank, send->peer);
+    if (*state & STATE_GRANTED)
         return start_send(model, slot, rank, step);
-    return SHOAL_OK;
+    if (!is_eager(model, send))
+        return SHOAL_OK;
+    if (*unasked == WINDOW)
+        return send_word(model, slot, EVENT_OFFER, rank, rank, step);
+    *state |= STATE_UNASKED;
+    ++*unasked;
+    return start_send(model, slot, rank, step);
 }
 
 static enum shoal_status make_receive_ready(struct model *model, struct slot *slot, int rank,
@@ -435,7 +439,8 @@ static enum shoal_status make_receive_ready(struct model *model, struct slot *sl
     }
     if (*state_at(slot, rank, step) & STATE_ARRIVED)
         return start_receive(model, slot, rank, step, true);
-    return is_eager(model, receive) ? SHOAL_OK : send_grant(model, slot, rank, step);
+    bool asks = !is_eager(model, receive) || *state_at(slot, rank, step) & STATE_OFFERED;
+    return asks ? send_grant(model, slot, rank, step) : SHOAL_OK;
 }
 
 static enum shoal_status make_ready(struct model *model, struct slot *slot, int rank, uint32_t step)
@@ -453,6 +458,17 @@ static enum shoal_status make_ready(struct model *model, struct slot *slot, int 
         .rank = (uint16_t)rank, .step = step, .slot = (uint8_t)(slot - model->slots)};
     note_start(model, slot, rank, step, start_ns);
     return push(model, EVENT_ENDS, model->rank_free_ns[rank], &event);
+}
+
+static enum shoal_status take_offer(struct model *model, struct slot *slot,
+                                    const struct event *event)
+{
+    const struct sim_step *send = step_at(slot, event->rank, event->step);
+    int receiver = other_end(model, slot, event->rank, send);
+    uint32_t *state = state_at(slot, receiver, send->partner);
+    (void)work(model, receiver, model->platform->receive.message_ns);
+    *state |= STATE_OFFERED;
+    return *state & STATE_WAITS ? SHOAL_OK : send_grant(model, slot, receiver, send->partner);
 }
 
 static enum shoal_status take_grant(struct model *model, struct slot *slot,
@@ -482,10 +498,11 @@ static enum shoal_status take_arrival(struct model *model, struct slot *slot,
 static enum shoal_status slot_init(struct model *model, struct slot *slot)
 {
     const struct sim_programs *programs = slot->programs;
-    TRY(BASE_NEW_ARRAY(&slot->first, model->rank_count + 1, "the simulation's state"));
-    for (int rank = 0; rank < model->rank_count; rank++)
+    slot->rank_count = model->run->one_host ? programs->ranks_per_host : programs->size;
+    TRY(BASE_NEW_ARRAY(&slot->first, slot->rank_count + 1, "the simulation's state"));
+    for (int rank = 0; rank < slot->rank_count; rank++)
         slot->first[rank + 1] = slot->first[rank] + sim_program_of(programs, rank)->step_count;
-    slot->steps_left = slot->first[model->rank_count];
+    slot->steps_left = slot->first[slot->rank_count];
     if (slot->steps_left > STATES_MAX)
         return base_error(SHOAL_ERR_LIMIT,
                           "%llu million steps: at most %llu million; longer "
@@ -493,7 +510,7 @@ static enum shoal_status slot_init(struct model *model, struct slot *slot)
                           (unsigned long long)(slot->steps_left / 1000000),
                           (unsigned long long)(STATES_MAX / 1000000));
     TRY(BASE_NEW_ARRAY(&slot->states, slot->steps_left, "the simulation's state"));
-    for (int rank = 0; rank < model->rank_count; rank++) {
+    for (int rank = 0; rank < slot->rank_count; rank++) {
         const struct sim_program *program = sim_program_of(programs, rank);
         for (uint32_t i = 0; i < program->step_count; i++)
             slot->states[slot->first[rank] + i] = program->steps[i].wait_count + 1;
@@ -517,37 +534,90 @@ static void end_operation(struct model *model, struct slot *slot)
     model->slots_used--;
 }
 
-/* Each step waits for one more than its program says until it has been looked at, so that the two
- * ends of a message start it once. */
-static enum shoal_status begin_operation(struct model *model, struct slot *slot)
+/* Each step waits for one more than its program says until its rank has begun, so that the two ends
+ * of a message start it once. */
+static enum shoal_status begin_rank(struct model *model, struct slot *slot, int rank)
 {
-    struct sim_operation *operation = &model->run->operations[model->next_operation++];
+    const struct sim_program *program = sim_program_of(slot->programs, rank);
+    for (uint32_t i = 0; i < program->step_count; i++)
+        if ((--*state_at(slot, rank, i) & STATE_WAITS) == 0)
+            TRY(make_ready(model, slot, rank, i));
+    return SHOAL_OK;
+}
+
+/* Ranks begin, and send a word of it to each server. */
+static enum shoal_status begin_ranks(struct model *model, struct slot *slot)
+{
+    int servers = slot->programs->server_count, ranks = slot->rank_count - servers;
+    struct sim_cost send = model->platform->send;
+    double words_ns = servers * send.message_ns;
+    struct event served = {.slot = (uint8_t)(slot - model->slots)};
+    for (int rank = 0; rank < ranks; rank++) {
+        (void)work(model, rank, slot->operation->work_ns + words_ns);
+        TRY(begin_rank(model, slot, rank));
+    }
+    if (servers == 0)
+        return SHOAL_OK;
+    double came_ns = model->now_ns + send.message_ns + model->platform->link_latency_ns;
+    return push(model, EVENT_SERVES, came_ns, &served);
+}
+
+/* The ranks' words have come. */
+static enum shoal_status begin_servers(struct model *model, struct slot *slot)
+{
+    int ranks = slot->rank_count - slot->programs->server_count;
+    for (int server = ranks; server < slot->rank_count; server++) {
+        (void)work(model, server, ranks * model->platform->receive.message_ns);
+        TRY(begin_rank(model, slot, server));
+    }
+    return SHOAL_OK;
+}
+
+static enum shoal_status begin_operation(struct model *model, struct slot *slot,
+                                         struct sim_operation *operation)
+{
     slot->operation = operation;
     slot->programs = operation->programs;
     model->slots_used++;
+    model->begun_count++;
     operation->begin_ns = model->now_ns;
+    operation->begun = true;
     TRY(slot_init(model, slot));
-    if (slot->steps_left == 0)
-        end_operation(model, slot);
-    else
-        for (int rank = 0; rank < model->rank_count; rank++) {
-            const struct sim_program *program = sim_program_of(slot->programs, rank);
-            for (uint32_t i = 0; i < program->step_count; i++)
-                if (--*state_at(slot, rank, i) == 0)
-                    TRY(make_ready(model, slot, rank, i));
-        }
+    struct event begins = {.slot = (uint8_t)(slot - model->slots)};
+    if (slot->steps_left > 0)
+        return push(model, EVENT_BEGINS, model->now_ns + model->run->notice_ns, &begins);
+    end_operation(model, slot);
     return SHOAL_OK;
+}
+
+/* Of those that are ready the most urgent one; NULL: none is. */
+static struct sim_operation *most_urgent(struct model *model)
+{
+    const struct sim_run *run = model->run;
+    struct sim_operation *best = NULL;
+    while (model->first_waiting < run->operation_count &&
+           run->operations[model->first_waiting].begun)
+        model->first_waiting++;
+    for (int i = model->first_waiting; i < run->operation_count; i++) {
+        struct sim_operation *operation = &run->operations[i];
+        if (operation->ready_ns > model->now_ns)
+            break;
+        if (!operation->begun && (!best || operation->priority < best->priority))
+            best = operation;
+    }
+    return best;
 }
 
 static enum shoal_status begin_operations(struct model *model)
 {
-    const struct sim_run *run = model->run;
-    while (model->next_operation < run->operation_count && model->slots_used < run->in_flight &&
-           run->operations[model->next_operation].ready_ns <= model->now_ns) {
+    while (model->slots_used < model->run->in_flight) {
+        struct sim_operation *operation = most_urgent(model);
         struct slot *slot = model->slots;
+        if (!operation)
+            return SHOAL_OK;
         while (slot->operation)
             slot++;
-        TRY(begin_operation(model, slot));
+        TRY(begin_operation(model, slot, operation));
     }
     return SHOAL_OK;
 }
@@ -571,10 +641,14 @@ static enum shoal_status take_event(struct model *model, const struct event *eve
 {
     struct slot *slot = &model->slots[event->slot];
     switch ((enum event_kind)event->kind) {
+    case EVENT_OFFER: return take_offer(model, slot, event);
     case EVENT_GRANT: return take_grant(model, slot, event);
     case EVENT_SENT: return join_port(model, slot, event);
     case EVENT_LINK: return take_link(model, slot, event);
     case EVENT_ARRIVED: return take_arrival(model, slot, event);
+    case EVENT_CREDIT: --*window_to(model, event->rank, (int)event->step); return SHOAL_OK;
+    case EVENT_BEGINS: return begin_ranks(model, slot);
+    case EVENT_SERVES: return begin_servers(model, slot);
     case EVENT_LEFT:
         model->ports[model->host_of[event->rank]].busy = false;
         touch_port(model, model->host_of[event->rank]);
@@ -589,9 +663,9 @@ static double next_time(const struct model *model)
 {
     const struct sim_run *run = model->run;
     double next_ns = model->events.count ? model->events.entries[0].at_ns : -1;
-    if (model->next_operation == run->operation_count || model->slots_used == run->in_flight)
+    if (model->begun_count == run->operation_count || model->slots_used == run->in_flight)
         return next_ns;
-    double ready_ns = run->operations[model->next_operation].ready_ns;
+    double ready_ns = run->operations[model->first_waiting].ready_ns;
     ready_ns = ready_ns > model->now_ns ? ready_ns : model->now_ns;
     return next_ns < 0 || ready_ns < next_ns ? ready_ns : next_ns;
 }
@@ -616,7 +690,7 @@ static enum shoal_status model_init(struct model *model)
 {
     const struct sim_platform *platform = model->platform;
     const char *what = "the simulation's links";
-    size_t hosts = (size_t)model->host_count, all_hosts = (size_t)platform->host_count;
+    size_t hosts = (size_t)model->host_count, all_hosts = (size_t)sim_all_hosts(platform);
     TRY(BASE_NEW_ARRAY(&model->ports, hosts, what));
     TRY(BASE_NEW_ARRAY(&model->touched, hosts, what));
     TRY(BASE_NEW_ARRAY(&model->tags, hosts * all_hosts, what));
@@ -626,6 +700,7 @@ static enum shoal_status model_init(struct model *model)
     TRY(BASE_NEW_ARRAY(&model->up_free_ns, model->switch_count, what));
     TRY(BASE_NEW_ARRAY(&model->down_free_ns, model->switch_count, what));
     TRY(BASE_NEW_ARRAY(&model->rank_free_ns, model->rank_count, what));
+    TRY(BASE_NEW_ARRAY(&model->unasked, (size_t)model->rank_count * (size_t)model->size, what));
     if (platform->cores == 0)
         return SHOAL_OK;
     int pools = platform->cores_are_shared ? 1 : model->host_count;
@@ -646,19 +721,25 @@ static void model_release(struct model *model)
     base_free(model->up_free_ns);
     base_free(model->down_free_ns);
     base_free(model->rank_free_ns);
+    base_free(model->unasked);
     base_free(model->core_free_ns);
 }
 
 enum shoal_status sim_run(struct sim_run *run)
 {
     BASE_ASSERT(run->in_flight >= 1 && run->in_flight <= SLOTS_MAX && run->operation_count > 0);
-    const struct sim_programs *programs = run->operations[0].programs;
+    const struct sim_programs *largest = run->operations[0].programs;
     run->one_host = !run->every_rank && sim_is_uniform(run->platform);
-    for (int i = 0; i < run->operation_count; i++)
-        run->one_host &= run->operations[i].programs->symmetry != SIM_NONE;
-    struct model model = {.run = run, .platform = run->platform, .host_of = programs->host_of};
-    model.rank_count = run->one_host ? programs->ranks_per_host : programs->size;
-    model.host_count = run->one_host ? 1 : programs->host_count;
+    for (int i = 0; i < run->operation_count; i++) {
+        const struct sim_programs *programs = run->operations[i].programs;
+        run->operations[i].begun = false;
+        run->one_host &= programs->symmetry != SIM_NONE;
+        largest = programs->size > largest->size ? programs : largest;
+    }
+    struct model model = {
+        .run = run, .platform = run->platform, .host_of = largest->host_of, .size = largest->size};
+    model.rank_count = run->one_host ? largest->ranks_per_host : largest->size;
+    model.host_count = run->one_host ? 1 : largest->host_count;
     model.switch_count = run->one_host ? 1 : sim_switch_count(run->platform);
     run->end_ns = 0;
     enum shoal_status status = model_init(&model);

@@ -424,6 +424,157 @@ static void test_operations_in_flight(void **state)
     sim_programs_free(programs);
 }
 
+/* Of operations that wait for one another the most urgent goes first, also if it was ready last. */
+static void test_urgent_operations_overtake(void **state)
+{
+    (void)state;
+    struct sim_programs *programs = programs_for("direct", 4, 1, COUNT_EACH);
+    struct sim_platform platform = costly(4);
+    struct sim_operation four[4] = {{.programs = programs, .priority = 3},
+                                    {.programs = programs, .priority = 2, .ready_ns = 1},
+                                    {.programs = programs, .priority = 1, .ready_ns = 1},
+                                    {.programs = programs, .priority = 1, .ready_ns = 1e9}};
+    struct sim_run run = {
+        .platform = &platform, .operations = four, .operation_count = 4, .in_flight = 1};
+    assert_int_equal(sim_run(&run), SHOAL_OK);
+    assert_true(four[0].begin_ns == 0);
+    assert_true(four[2].begin_ns == four[0].end_ns);
+    assert_true(four[1].begin_ns == four[2].end_ns);
+    assert_true(four[3].begin_ns == 1e9 && run.end_ns == four[3].end_ns);
+    double each_ns = four[0].end_ns;
+    run.notice_ns = 500;
+    assert_int_equal(sim_run(&run), SHOAL_OK);
+    assert_float_equal(four[0].end_ns, each_ns + 500, 1e-6);
+    sim_programs_free(programs);
+}
+
+/* A link that carried nothing for a while has that much in its bucket. */
+static void test_buckets_fill_while_links_rest(void **state)
+{
+    (void)state;
+    struct sim_programs *programs = programs_for("exchange", 2, 1, 1000);
+    struct sim_platform platform = wire;
+    platform.host_count = 2;
+    platform.bucket_bytes = 3000;
+    struct sim_operation two[2] = {{.programs = programs}, {.programs = programs, .ready_ns = 1e6}};
+    run_on(&platform, two, 2, true);
+    assert_float_equal(two[0].end_ns, 4100, 1e-6);
+    assert_float_equal(two[1].end_ns - two[1].begin_ns, 1100, 1e-6);
+    sim_programs_free(programs);
+}
+
+/* 32 short messages leave unasked; the next ones wait until they were asked for. */
+static void test_short_messages_have_a_window(void **state)
+{
+    (void)state;
+    for (uint64_t messages = 32; messages <= 64; messages += 32) {
+        struct coll_case one = make(COLL_BROADCAST, "exchange", 2, messages, 1);
+        struct sim_platform platform = wire;
+        platform.link_latency_ns = 1e6;
+        double time_ns = predict(&one, &platform, NULL), ways = messages == 32 ? 1 : 3;
+        assert_true(time_ns > ways * 1e6 && time_ns < ways * 1e6 + 300);
+    }
+}
+
+static struct sim_programs *served_programs(int ranks, int servers, uint64_t count)
+{
+    int host_of[CASE_RANKS_MAX];
+    struct sim_programs *programs;
+    struct coll_shape shape = {.kind = COLL_ALLREDUCE,
+                               .size = ranks + servers,
+                               .elem_bytes = 4,
+                               .count = count,
+                               .segment_count = 1000,
+                               .host_of = host_of,
+                               .host_count = ranks + servers,
+                               .server_count = servers};
+    for (int i = 0; i < shape.size; i++)
+        host_of[i] = i;
+    const struct coll_algorithm *direct = coll_find(COLL_ALLREDUCE, "direct");
+    assert_int_equal(sim_programs_create(direct, &shape, true, &programs), SHOAL_OK);
+    return programs;
+}
+
+/* What each port has to carry: 2n(n-1)/(n² + kn - 2k) of the buffer, and all of it from k = n on.
+ */
+static void test_servers_take_the_load_off(void **state)
+{
+    (void)state;
+    static const double loads[] = {1.5, 4.0 / 3, 1.2, 12.0 / 11, 1, 1, 1};
+    const int host_of[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    for (int servers = 0; servers < 7; servers++) {
+        struct coll_shape shape = {.kind = COLL_ALLREDUCE,
+                                   .size = 4 + servers,
+                                   .elem_bytes = 4,
+                                   .count = 1 << 20,
+                                   .host_of = host_of,
+                                   .host_count = 4 + servers,
+                                   .server_count = servers};
+        struct sim_platform platform = asked();
+        platform.host_count = 4;
+        platform.server_count = servers;
+        double bound_ns = sim_bound(&platform, &shape), bytes = 4.0 * (1 << 20);
+        assert_float_equal(bound_ns, loads[servers] * bytes + 100, 1);
+        struct sim_programs *programs = served_programs(4, servers, shape.count);
+        struct sim_operation operation = {.programs = programs};
+        double time_ns = run_on(&platform, &operation, 1, false).end_ns;
+        if (time_ns < bound_ns || time_ns > (servers % 4 ? 1.25 : 1.06) * bound_ns)
+            fail_msg("%d servers: %.2f times the bound", servers, time_ns / bound_ns);
+        sim_programs_free(programs);
+    }
+}
+
+/* Ranks begin an operation with few servers, the next one with more: both are one run. */
+static void test_operations_with_and_without_servers(void **state)
+{
+    (void)state;
+    struct sim_programs *served = served_programs(4, 3, COUNT_EACH * 16);
+    struct sim_programs *alone = programs_for("direct", 4, 1, COUNT_EACH);
+    struct sim_platform platform = costly(4);
+    platform.server_count = 3;
+    struct sim_operation three[3] = {
+        {.programs = alone}, {.programs = served}, {.programs = alone}};
+    assert_true(run_on(&platform, three, 3, false).end_ns > three[0].end_ns);
+    sim_programs_free(served);
+    sim_programs_free(alone);
+}
+
+/* Four links, one of a quarter of the others' rate: equal shares take 1.5 times as long. */
+static void test_shares_follow_the_links(void **state)
+{
+    (void)state;
+    const int host_of[] = {0, 1, 2, 3};
+    uint32_t shares[4];
+    struct sim_platform platform = asked();
+    struct coll_shape shape = {.kind = COLL_ALLREDUCE,
+                               .size = 4,
+                               .elem_bytes = 4,
+                               .count = 1 << 20,
+                               .segment_count = 2000,
+                               .host_of = host_of,
+                               .host_count = 4};
+    platform.host_count = 4;
+    assert_false(sim_shares(&platform, &shape, shares));
+    link_rate[1] = 0.25;
+    platform.own_host_last = 1;
+    assert_true(sim_shares(&platform, &shape, shares));
+    assert_int_equal(shares[1], 0);
+    double time_ns[2], bound_ns = sim_bound(&platform, &shape);
+    for (int follows = 0; follows < 2; follows++) {
+        struct sim_programs *programs;
+        shape.shares = follows ? shares : NULL;
+        const struct coll_algorithm *direct = coll_find(COLL_ALLREDUCE, "direct");
+        assert_int_equal(sim_programs_create(direct, &shape, true, &programs), SHOAL_OK);
+        struct sim_operation operation = {.programs = programs};
+        time_ns[follows] = run_on(&platform, &operation, 1, false).end_ns;
+        sim_programs_free(programs);
+    }
+    assert_true(time_ns[1] < 1.05 * bound_ns && time_ns[0] > 1.4 * time_ns[1]);
+    shape.count = 1 << 17;
+    assert_false(sim_shares(&platform, &shape, shares));
+    link_rate[1] = 0;
+}
+
 /* One call of all that runs over the schedules of a group. */
 static enum shoal_status examine(const struct coll_group *group, int size)
 {
@@ -512,6 +663,12 @@ int main(void)
         cmocka_unit_test(test_uplinks_are_shared),
         cmocka_unit_test(test_cores_are_shared),
         cmocka_unit_test(test_operations_in_flight),
+        cmocka_unit_test(test_urgent_operations_overtake),
+        cmocka_unit_test(test_buckets_fill_while_links_rest),
+        cmocka_unit_test(test_short_messages_have_a_window),
+        cmocka_unit_test(test_servers_take_the_load_off),
+        cmocka_unit_test(test_operations_with_and_without_servers),
+        cmocka_unit_test(test_shares_follow_the_links),
         cmocka_unit_test(test_every_failing_allocation),
         cmocka_unit_test(test_every_failing_allocation_of_a_symmetry),
     };

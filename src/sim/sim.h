@@ -7,8 +7,8 @@
  * sender's processor, then passes the links, then costs its receiver's; of a long message the
  * processors' work overlaps with the links', but for the first and the last piece. A message that
  * is longer than eager leaves when the receiver, ready for it, has asked for it, which is a message
- * without data. Between ranks of one host the receiver copies. The same run gives the same times,
- * always.
+ * without data. Between ranks of one host the receiver copies. Servers begin an operation when the
+ * first word of it has come to them. The same run gives the same times, always.
  */
 #ifndef SHOAL_SIM_SIM_H
 #define SHOAL_SIM_SIM_H
@@ -22,7 +22,10 @@
 struct sim_operation {
     const struct sim_programs *programs; /* borrowed */
     double ready_ns;         /* it begins then, or when fewer than in_flight others are under way */
+    int priority;            /* of those that are ready the one with the least begins first */
+    double work_ns;          /* what each rank's processor does before it begins it */
     double begin_ns, end_ns; /* out */
+    bool begun;              /* out */
 };
 
 struct sim_step_time {
@@ -31,10 +34,11 @@ struct sim_step_time {
 
 struct sim_run {
     const struct sim_platform *platform; /* borrowed */
-    struct sim_operation *operations;    /* in the order in which they begin */
+    struct sim_operation *operations;    /* in the order in which they are ready */
     int operation_count;
-    int in_flight;   /* 1 or more */
-    bool every_rank; /* also where one host stands for all */
+    int in_flight;    /* 1 or more */
+    double notice_ns; /* from the choice of what begins next until all ranks know of it */
+    bool every_rank;  /* also where one host stands for all */
     /* Of a single operation with every_rank: of each step, rank by rank; may be NULL. */
     struct sim_step_time *times;
     double end_ns;        /* out: of the last operation */
@@ -50,5 +54,10 @@ enum shoal_status sim_run(struct sim_run *run);
  * the busiest link, or all links together, one latency, and the inputs that must be summed. What
  * messages cost processors is left out. alltoall's counts are equal. */
 double sim_bound(const struct sim_platform *platform, const struct coll_shape *shape);
+
+/* The shares of an allreduce that ranks come to when they have measured this platform's links, as
+ * the library does (comm/steer.h): shares[shape->host_count]. False: equal ones. */
+bool sim_shares(const struct sim_platform *platform, const struct coll_shape *shape,
+                uint32_t *shares);
 
 #endif
