@@ -84,7 +84,7 @@ class Drawing:
                      f'H{place(high):.1f}"/><path class="mark" d="M{place(bound):.1f} {y + 4}'
                      f'V{y + ROW - 10}"/>')  # fmt: skip
             self.text(x - 8, y + 23, kind, "end", "title")
-            inside = place(high) + 60 > x + PANEL
+            inside = place(high) + 36 > x + PANEL
             self.text(place(low if inside else high) + (-8 if inside else 8), y + 23,
                       f"{median:.0f}", "end" if inside else "start", "value")  # fmt: skip
 
@@ -95,7 +95,7 @@ class Drawing:
             return x + (percent - least) / (100 - least) * PANEL
 
         ticks = [least + i / 2 for i in range(2 * (100 - least) + 1)]
-        note = "dots: mean of the seeds; strokes: lowest to highest; hollow: no feedback"
+        note = "dots: mean; strokes: lowest to highest; hollow: no feedback"
         self.axis(x, "accuracy on unseen images after training, %", note, ticks, place)
         for row, kind in enumerate(KINDS):
             for kept in (True, False):
@@ -114,7 +114,8 @@ def svg(text):
     drawing.accuracies(NAME + PANEL + GAP, read_accuracies(text))
     height = TOP + ROW * len(KINDS) + 28
     style = plot.style() + (
-        ".plot .bar{fill:var(--openmpi);opacity:.75}.plot .dot{fill:var(--openmpi);stroke:var(--openmpi)}"
+        ".plot .bar{fill:var(--openmpi);opacity:.75}"
+        ".plot .dot{fill:var(--openmpi);stroke:var(--openmpi)}"
         ".plot .hollow{fill:var(--paper)}.plot .range{stroke:var(--ink);opacity:.6}"
         ".plot .mark{stroke:var(--ink);stroke-width:2}.plot .value{fill:var(--ink)}"
     )
