@@ -12,6 +12,7 @@ int cmd_run(int argc, char **argv);
 int cmd_run_agent(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
+int cmd_plan_model(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
@@ -30,6 +31,7 @@ static const struct {
     {"serve", cmd_serve, "sum large buffers for the ranks of a job"},
     {"bench", cmd_bench, "measure an operation between ranks"},
     {"plan", cmd_plan, "show the schedule of an operation: steps, bytes and predicted time"},
+    {"plan-model", cmd_plan_model, "show what a model's pipeline does: step, bubble and memory"},
     {"sim", cmd_sim, "simulate an operation on up to 4096 hosts"},
     {"tune", cmd_tune, "measure this machine's best thresholds, for later runs"},
     {"info", cmd_info, "show version, machine, libraries and options"},
