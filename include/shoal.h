@@ -753,8 +753,8 @@ struct shoal_pipeline_result {
     }
 /* Runs the order in virtual time: a stage takes its operations one after the other, each as soon as
  * its input is there. Links carry one output at a time each way while stages compute. costs NULL:
- * as in the options, of 1000 ns each. stages [stage_count] and times [all operations, stage by
- * stage] may be NULL. Any thread; several at once. */
+ * chunks are equal, a forward and each half of a backward take 1000 ns. stages [stage_count] and
+ * times [all operations, stage by stage] may be NULL. Any thread; several at once. */
 SHOAL_API enum shoal_status shoal_pipeline_simulate(shoal_pipeline_t pipeline,
                                                     const struct shoal_pipeline_costs *costs,
                                                     struct shoal_pipeline_result *out,
