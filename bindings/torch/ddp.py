@@ -31,7 +31,7 @@ class DistributedDataParallel(Base):
 
     Args:
         module: The model; its parameters must not be added to or taken from afterwards.
-        bucket_cap_mb: MiB of a fusion buffer; None for the option SHOAL_FUSE_BYTES.
+        bucket_cap_mb: MiB of a fusion buffer; None: by the option SHOAL_FUSE_BYTES.
         gradient_as_bucket_view: Gradients are views of the fusion buffers, so that results are not
             copied; False: they stay where autograd makes them.
         find_unused_parameters: Passes may leave parameters out.

@@ -38,7 +38,7 @@ static const struct argument table[FUSE_ARG_COUNT] = {
     [FUSE_ARG_COMPUTE_MS] = {"compute-ms", 0, "MS",
                              "computing of a step, simulated by waiting: 1/3 forward pass, 2/3\n"
                              "backward (default: as long as one allreduce of all gradients takes)"},
-    [FUSE_ARG_BUFFER] = {"buffer", 0, "BYTES", "of a fusion buffer (default SHOAL_FUSE_BYTES)"},
+    [FUSE_ARG_BUFFER] = {"buffer", 0, "BYTES", "of a fusion buffer (default: by SHOAL_FUSE_BYTES)"},
     [FUSE_ARG_IN_FLIGHT] = {"in-flight", 0, "K",
                             "buffers on their way at a time (default SHOAL_FUSE_IN_FLIGHT)"},
     [FUSE_ARG_COMPRESSION] = {"compression", 0, "TYPE",

@@ -261,10 +261,13 @@ static int count_link(struct replay *replay, const struct shoal_counters *before
     return broken;
 }
 
-static void sum_up(struct replay *replay)
+static int sum_up(struct replay *replay)
 {
     struct fuse_replay_result *result = replay->result;
+    struct shoal_fuse_times first = SHOAL_FUSE_TIMES_INIT;
     int steps = replay->settings->steps;
+    if (call(replay, shoal_fuse_times(replay->fuse, 0, &first)) != 0)
+        return -1;
     for (int i = 0; i < FUSE_VALUE_COUNT; i++) {
         double *values = replay->values[i];
         sort_doubles(values, (size_t)steps);
@@ -277,12 +280,11 @@ static void sum_up(struct replay *replay)
     result->buffers = shoal_fuse_buffer_count(replay->fuse);
     result->held_back /= steps;
     result->compute_ns = replay->compute_ns;
-    result->buffer_bytes = replay->settings->buffer_bytes;
-    if (result->buffer_bytes == 0)
-        result->buffer_bytes = (uint64_t)base_option_int(OPTION_FUSE_BYTES);
+    result->buffer_bytes = first.bytes; /* only the last one may be smaller */
     result->in_flight = replay->settings->in_flight;
     if (result->in_flight == 0)
         result->in_flight = (int)base_option_int(OPTION_FUSE_IN_FLIGHT);
+    return 0;
 }
 
 /* The first steps of each kind touch memory and connect; they also tell how long computing has to
@@ -320,8 +322,7 @@ static int run_steps(struct replay *replay)
     if (call(replay, shoal_fuse_traffic(replay->fuse, &after)) != 0 ||
         count_link(replay, &before, &after) != 0)
         return -1;
-    sum_up(replay);
-    return 0;
+    return sum_up(replay);
 }
 
 int fuse_replay(const struct fuse_replay_settings *settings, const struct bench_library *library,

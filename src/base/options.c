@@ -188,11 +188,13 @@ static const struct base_option rows[OPTION_COUNT] = {
         {
             .name = "SHOAL_FUSE_BYTES",
             .kind = BASE_OPTION_BYTES,
-            .default_text = "4M",
+            .default_text = "0",
             .minimum = 4 * KIB,
             .maximum = GIB,
-            .help = "size of a fusion buffer, which goes out when it is full; raise it where "
-                    "messages are slow to begin, lower it to hide the end of the backward pass",
+            .zero_too = true,
+            .help = "size of a fusion buffer, which goes out when it is full; 0: a 64th of the "
+                    "gradients, 256K to 4M; raise it where messages are slow to begin, lower it to "
+                    "hide the end of the backward pass",
         },
     [OPTION_FUSE_IN_FLIGHT] =
         {

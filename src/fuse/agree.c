@@ -148,6 +148,8 @@ static enum shoal_status compare_with_first(const struct comparison *at, int ran
     if (them->feedback != us->feedback)
         return differ(at, rank, "error feedback is", them->feedback ? "on" : "off",
                       us->feedback ? "on" : "off");
+    if (them->tensors != us->tensors)
+        return differ_in_tensor(at, rank);
     if (them->buffer_bytes != us->buffer_bytes)
         return differ_in_number(at, rank, "the size of its buffers is", them->buffer_bytes,
                                 us->buffer_bytes);
@@ -156,7 +158,7 @@ static enum shoal_status compare_with_first(const struct comparison *at, int ran
                                 us->in_flight);
     if (them->order != us->order)
         return differ(at, rank, "options.order is", "one order", "another");
-    return them->tensors == us->tensors ? SHOAL_OK : differ_in_tensor(at, rank);
+    return SHOAL_OK;
 }
 
 /* Gathers what all say. SHOAL_OK if all are well; who is not keeps its own text. */

@@ -153,9 +153,19 @@ static enum shoal_status take_tensors(struct fuse *fuse, const struct shoal_fuse
     return copy_names(fuse, options->tensor_names);
 }
 
+static uint64_t choose_buffer_bytes(const struct shoal_fuse_options *options, uint64_t arena_bytes)
+{
+    uint64_t bytes = options->buffer_bytes > 0 ? options->buffer_bytes
+                                               : (uint64_t)base_option_int(OPTION_FUSE_BYTES);
+    if (bytes == 0)
+        return fuse_layout_buffer_bytes(arena_bytes);
+    return (bytes + FUSE_ALIGN_BYTES - 1) / FUSE_ALIGN_BYTES * FUSE_ALIGN_BYTES;
+}
+
 static enum shoal_status take_buffers(struct fuse *fuse, const struct shoal_fuse_options *options)
 {
     fuse->arena_bytes = fuse_layout_bytes(fuse->homes, fuse->tensor_count);
+    fuse->buffer_bytes = choose_buffer_bytes(options, fuse->arena_bytes);
     uint64_t count = fuse_layout_buffers(fuse->arena_bytes, fuse->buffer_bytes);
     if (fuse->arena_bytes == UINT64_MAX || count > FUSE_BUFFERS_MAX)
         return base_error(SHOAL_ERR_LIMIT,
@@ -184,15 +194,12 @@ static enum shoal_status take_buffers(struct fuse *fuse, const struct shoal_fuse
 static void set_up(struct fuse *fuse, const struct fuse_place *place,
                    const struct shoal_fuse_options *options)
 {
-    uint64_t bytes = options->buffer_bytes > 0 ? options->buffer_bytes
-                                               : (uint64_t)base_option_int(OPTION_FUSE_BYTES);
     fuse->place = *place;
     fuse->dtype = options->dtype;
     fuse->op = options->op;
     fuse->compression = options->compression;
     fuse->elem_bytes = kernel_dtype_bytes(options->dtype);
     fuse->tensor_count = options->tensor_count;
-    fuse->buffer_bytes = (bytes + FUSE_ALIGN_BYTES - 1) / FUSE_ALIGN_BYTES * FUSE_ALIGN_BYTES;
     fuse->in_flight_max =
         options->in_flight > 0 ? options->in_flight : (int)base_option_int(OPTION_FUSE_IN_FLIGHT);
     fuse->shared = place->parent->local_size > 1;

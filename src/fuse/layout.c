@@ -2,6 +2,10 @@
 /* layout.c: homes one behind the other, and windows of one size over them. */
 #include "fuse/layout.h"
 
+#define BUFFERS_WANTED   64
+#define BUFFER_BYTES_MIN (UINT64_C(256) << 10)
+#define BUFFER_BYTES_MAX (UINT64_C(4) << 20)
+
 uint64_t fuse_layout_bytes(const struct fuse_home *homes, int tensor_count)
 {
     uint64_t total = 0;
@@ -12,6 +16,14 @@ uint64_t fuse_layout_bytes(const struct fuse_home *homes, int tensor_count)
         total += fuse_layout_room(homes[i].bytes);
     }
     return total;
+}
+
+uint64_t fuse_layout_buffer_bytes(uint64_t bytes)
+{
+    uint64_t part = bytes / BUFFERS_WANTED / FUSE_ALIGN_BYTES * FUSE_ALIGN_BYTES;
+    if (part < BUFFER_BYTES_MIN)
+        return BUFFER_BYTES_MIN;
+    return part < BUFFER_BYTES_MAX ? part : BUFFER_BYTES_MAX;
 }
 
 uint64_t fuse_layout_buffers(uint64_t bytes, uint64_t buffer_bytes)

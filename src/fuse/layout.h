@@ -32,6 +32,8 @@ static inline uint64_t fuse_layout_room(uint64_t bytes)
 
 /* Of all tensors together, that room; the same in every order. UINT64_MAX: too many. */
 uint64_t fuse_layout_bytes(const struct fuse_home *homes, int tensor_count);
+/* The size of buffers that suits so many bytes; a multiple of FUSE_ALIGN_BYTES. docs/fuse.md. */
+uint64_t fuse_layout_buffer_bytes(uint64_t bytes);
 /* How many buffers of that size, which is a multiple of FUSE_ALIGN_BYTES, hold so much. */
 uint64_t fuse_layout_buffers(uint64_t bytes, uint64_t buffer_bytes);
 

@@ -54,6 +54,20 @@ static void test_known(void **state)
     }
 }
 
+/* A 64th, between two limits. */
+static void test_buffer_bytes(void **state)
+{
+    (void)state;
+    const uint64_t kib = 1024, mib = 1024 * kib;
+    assert_int_equal(fuse_layout_buffer_bytes(0), 256 * kib);
+    assert_int_equal(fuse_layout_buffer_bytes(16 * mib), 256 * kib);
+    assert_int_equal(fuse_layout_buffer_bytes(64 * mib), mib);
+    assert_int_equal(fuse_layout_buffer_bytes(64 * mib + 64 * 64), mib + 64);
+    assert_int_equal(fuse_layout_buffer_bytes(64 * mib + 64 * 64 - 1), mib);
+    assert_int_equal(fuse_layout_buffer_bytes(256 * mib), 4 * mib);
+    assert_int_equal(fuse_layout_buffer_bytes(UINT64_MAX), 4 * mib);
+}
+
 /* All orders, and buffers that end anywhere. */
 static void check_order(const uint32_t *order, uint64_t buffer_bytes)
 {
@@ -115,6 +129,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_known),
+        cmocka_unit_test(test_buffer_bytes),
         cmocka_unit_test(test_every_order),
         cmocka_unit_test(test_limits),
     };
