@@ -261,6 +261,14 @@ static int64_t lacking_deadline_ns(const struct fuse *fuse)
     return base_deadline_ns(timeout_ms - (timeout_ms / 2 < 1000 ? timeout_ms / 2 : 1000));
 }
 
+/* Over links a buffer takes longer than a spin, and whoever spins takes the core from those who
+ * move it. */
+static const struct base_wait_policy *policy_of(const struct comm_group *group)
+{
+    static const struct base_wait_policy sleeps_at_once = {0, 0};
+    return group->host_count > 1 ? &sleeps_at_once : &group->world->policy;
+}
+
 static void wait_a_slice(struct await *await)
 {
     struct fuse *fuse = await->fuse;
@@ -269,7 +277,7 @@ static void wait_a_slice(struct await *await)
     if (lacks_tensors(fuse) && await->deadline_ns < slice_ns)
         slice_ns = await->deadline_ns;
     uint64_t slept = base_wait_sleeps();
-    bool over = base_wait(&fuse->bell, &group->world->policy, is_over, await, slice_ns);
+    bool over = base_wait(&fuse->bell, policy_of(group), is_over, await, slice_ns);
     comm_count_sleeps(&group->counters, base_wait_sleeps() - slept);
     if (over || comm_interrupted(group) || fuse_health(fuse) != SHOAL_OK)
         return;
