@@ -35,6 +35,7 @@ def program(name, *arguments):
 def test_every_way_trains_the_same_loop_across_hosts(tmp_path):
     words = ["--models", "mask-rcnn-r50", "--hosts", "2", "--rates", "none", "--bytes", "64K"]
     words += ["--compute", "5", "--rounds", "1", "--steps", "2", "--json"]
+    words += ["--libs", ",".join(headline.WAYS)]
     result = program("headline", *words, "--out", tmp_path, "--shoal", SHOAL)
     assert result.returncode == 0, result.stderr
     content = json.loads(result.stdout)
@@ -111,6 +112,16 @@ def test_what_is_to_be_measured_is_declared(tmp_path):
     assert "bert-large-8hosts-1gbit" in content["plan"]["commands"]
     report = program("report", tmp_path)
     assert "not measured, or not to the end" in report.stderr
+
+
+def test_what_is_rounded_has_a_roof_of_its_own_and_is_never_the_best():
+    case = headline.Case("bert-large", 2, "1gbit")
+    rows = rows_of(case, [100], [90])
+    rows.append(rows[0] | {"lib": "shoal-overlap-bf16", "step_ms": 50, "compute_ms": 20})
+    plan = {"about": {"gloo": "", "shoal-ddp": "", "shoal-overlap-bf16": ""}}
+    found = headline.Headline(plan, rows, {})
+    assert found.summary(case, "shoal-overlap-bf16")["bound_ms"] == 30
+    assert found.best(case)["lib"] == "shoal-ddp"
 
 
 def test_servers_take_what_their_ports_carry():
