@@ -56,9 +56,7 @@ enum event_kind {
 /* A step's state: how many it waits for, and what has come before it was ready. */
 #define STATE_GRANTED UINT32_C(0x80000000) /* of a send: the receiver has asked for it */
 #define STATE_ARRIVED UINT32_C(0x40000000) /* of a receive: its message is here */
-#define STATE_OFFERED                                                                            \
-    UINT32_C(0x20000000)                   /* of a receive: it has to be asked for, though short \
-                                            */
+#define STATE_OFFERED UINT32_C(0x20000000) /* of a receive: it has to be asked for */
 #define STATE_UNASKED UINT32_C(0x20000000) /* of a send: it left unasked, and is in the window */
 #define STATE_WAITS   UINT32_C(0x1fffffff)
 
