@@ -761,6 +761,213 @@ SHOAL_API enum shoal_status shoal_pipeline_simulate(shoal_pipeline_t pipeline,
                                                     struct shoal_pipeline_stage *stages,
                                                     struct shoal_pipeline_times *times);
 
+/* ---- messages between pipeline stages
+ * ------------------------------------------------------------------------------------
+ * A model whose modules live on several ranks runs as tasks and values. A task is a piece of work
+ * for one rank: start a microbatch, a module's forward or backward. A value is data that some rank
+ * will make, such as a module's output, and that others need. Whoever submits a task names the
+ * values it needs; each travels from the rank that makes it to the rank that needs it, as soon as
+ * both are known, and the task is ready when all of them are there. No rank waits for another to
+ * take what it sends. docs/pipe.md has the reasons.
+ *
+ *     shoal_pipe_promise(pipe, 1, &y);               rank 1 will make y
+ *     shoal_pipe_submit(pipe, &forward_on_1);        whose blob says that its result is y
+ *     shoal_pipe_submit(pipe, &forward_on_2);        which needs y: it goes from rank 1 to rank 2
+ *     shoal_pipe_drop(pipe, y);                      no further task will need y
+ *
+ * and on each rank, in one thread at a time:
+ *
+ *     while (shoal_pipe_next(pipe, -1, &task) == SHOAL_OK)
+ *         shoal_pipe_value of each need, the work, shoal_pipe_put of what it made,
+ *         shoal_pipe_release of each need
+ */
+
+typedef struct shoal_pipe *shoal_pipe_t;
+
+#define SHOAL_PIPE_BLOB_MAX    65536   /* bytes of a task's blob, and of a value's descriptor */
+#define SHOAL_PIPE_NEEDS_MAX   1024    /* of one task */
+#define SHOAL_PIPE_BUFFERS_MAX 1024    /* of one value */
+#define SHOAL_PIPE_TASKS_MAX   65536   /* on one rank at a time */
+#define SHOAL_PIPE_VALUES_MAX  1048576 /* known to one rank at a time */
+#define SHOAL_PIPE_RANKS_MAX   4096
+
+enum shoal_pipe_kind {
+    SHOAL_PIPE_CONTROL = 0, /* what the program likes; given first, also outside of a step */
+    SHOAL_PIPE_RESUME,      /* goes on with a thread that waits */
+    SHOAL_PIPE_BACKWARD,
+    SHOAL_PIPE_FORWARD,
+    SHOAL_PIPE_START, /* begins a microbatch */
+    SHOAL_PIPE_KIND_COUNT
+};
+
+/* Which of the tasks that are ready runs next on a rank. Within a kind the lower microbatch goes
+ * first, then the one that was submitted first. */
+enum shoal_pipe_order {
+    SHOAL_PIPE_INTERLEAVED = 0, /* in the order of shoal_pipe_kind: backward before forward */
+    SHOAL_PIPE_SIMPLE           /* backward last, and none while a microbatch that has not come as
+                                 * far has anything to do here: all forwards, then all backwards */
+};
+
+struct shoal_pipe_options {
+    size_t struct_bytes; /* sizeof(struct shoal_pipe_options) */
+    const char *name;    /* for messages; NULL: "pipe" */
+    enum shoal_pipe_order order;
+    /* A START task is held while so many microbatches that started on this rank have not ended
+     * there; 0: no limit. */
+    int active_microbatches;
+    int module_count;                /* modules are 0 to module_count-1 */
+    const char *const *module_names; /* [module_count] for messages; NULL: by number only */
+    /* [module_count] 1: this rank runs the module, 0: not, so a task of it here is an error; NULL:
+     * any. May differ between ranks, as nothing else may. */
+    const unsigned char *runs;
+};
+#define SHOAL_PIPE_OPTIONS_INIT                                                           \
+    {                                                                                     \
+        sizeof(struct shoal_pipe_options), NULL, SHOAL_PIPE_INTERLEAVED, 0, 0, NULL, NULL \
+    }
+
+/* Collective over `group`, with the same options on every rank, else SHOAL_ERR_MISMATCH on all of
+ * them. The pipe has a sub-group of its own: what goes wrong in it breaks the pipe on every rank,
+ * and not `group`; a group that breaks takes its pipes along. Pipes are freed before their group.
+ * The texts of their errors are shoal_last_error(group)'s. */
+SHOAL_API enum shoal_status
+shoal_pipe_create(shoal_group_t group, const struct shoal_pipe_options *options, shoal_pipe_t *out);
+/* Collective: waits until all ranks free theirs, at most the group's timeout, unless the pipe is
+ * broken. Where tasks or values are left over on a rank, the others get SHOAL_ERR_ABORTED. Memory
+ * of values that came from another rank must not be used after it. NULL is allowed. */
+SHOAL_API enum shoal_status shoal_pipe_free(shoal_pipe_t pipe);
+
+/* Breaks the pipe on all ranks, as when a module's forward has failed: every call on it ends with
+ * SHOAL_ERR_ABORTED, `reason` (may be NULL), this rank, and the task that it runs. Any thread; does
+ * not block. */
+SHOAL_API enum shoal_status shoal_pipe_abort(shoal_pipe_t pipe, const char *reason);
+/* SHOAL_OK while the pipe works, else the cause. Any thread. */
+SHOAL_API enum shoal_status shoal_pipe_health(shoal_pipe_t pipe);
+
+/* ---- values */
+
+/* A new value, which rank `home` will put. This rank is its maker: only the maker may name it as a
+ * need, and drops it. *id is unlike any other that lives, on all ranks, and never 0. Any thread; no
+ * message. */
+SHOAL_API enum shoal_status shoal_pipe_promise(shoal_pipe_t pipe, int home, uint64_t *id);
+
+struct shoal_pipe_buffer {
+    const void *data;
+    uint64_t bytes;
+};
+
+/* A value that is here. */
+struct shoal_pipe_value {
+    size_t struct_bytes; /* sizeof(struct shoal_pipe_value); returned: how much was filled */
+    const void *descriptor;
+    size_t descriptor_bytes;
+    const struct shoal_pipe_buffer *buffers; /* [buffer_count] each 64-byte aligned */
+    int buffer_count;
+};
+#define SHOAL_PIPE_VALUE_INIT                             \
+    {                                                     \
+        sizeof(struct shoal_pipe_value), NULL, 0, NULL, 0 \
+    }
+
+/* The value's data, on its home: a descriptor of at most SHOAL_PIPE_BLOB_MAX bytes and 0 to
+ * SHOAL_PIPE_BUFFERS_MAX buffers. Copies them, once, into memory that the ranks of this host share
+ * where others may need it, and returns; the caller's buffers are free again. Once for each value:
+ * a second time breaks the pipe. A value that cannot be kept for want of memory breaks it too:
+ * SHOAL_ERR_MEMORY. Any thread; does not wait for other ranks. */
+SHOAL_API enum shoal_status shoal_pipe_put(shoal_pipe_t pipe, uint64_t id, const void *descriptor,
+                                           size_t descriptor_bytes,
+                                           const struct shoal_pipe_buffer *buffers,
+                                           int buffer_count);
+/* A view of a value that is here: put here, or a need of a task that shoal_pipe_next has given.
+ * Not to be written: other ranks of the host may look at the same memory. It holds until the last
+ * need of it here is released and its maker has dropped it. SHOAL_ERR_STATE if it is not here. Any
+ * thread. */
+SHOAL_API enum shoal_status shoal_pipe_value(shoal_pipe_t pipe, uint64_t id,
+                                             struct shoal_pipe_value *out);
+/* Lets go of one need of a task that shoal_pipe_next has given; each need of each task is released
+ * once. Any thread. */
+SHOAL_API enum shoal_status shoal_pipe_release(shoal_pipe_t pipe, uint64_t id);
+/* By its maker: no further task will need it. Tasks that were submitted before still get it; when
+ * the last of them has released it, it is gone everywhere, also where it was not yet put. Any
+ * thread. */
+SHOAL_API enum shoal_status shoal_pipe_drop(shoal_pipe_t pipe, uint64_t id);
+
+/* ---- tasks */
+
+struct shoal_pipe_task {
+    size_t struct_bytes; /* sizeof(struct shoal_pipe_task) */
+    int rank;            /* submit: which is to run it; next: which has submitted it */
+    enum shoal_pipe_kind kind;
+    int module;     /* 0 to module_count-1, or -1: none */
+    int microbatch; /* 0 or more */
+    const void *blob;
+    size_t blob_bytes;     /* 0 to SHOAL_PIPE_BLOB_MAX */
+    const uint64_t *needs; /* [need_count] values */
+    int need_count;        /* 0 to SHOAL_PIPE_NEEDS_MAX */
+};
+#define SHOAL_PIPE_TASK_INIT                                                           \
+    {                                                                                  \
+        sizeof(struct shoal_pipe_task), 0, SHOAL_PIPE_CONTROL, -1, 0, NULL, 0, NULL, 0 \
+    }
+
+/* Gives the task to its rank, this one or another. What it points to is copied. A rank's tasks for
+ * one other rank come there in the order in which they were submitted. Any thread; does not wait
+ * for other ranks. */
+SHOAL_API enum shoal_status shoal_pipe_submit(shoal_pipe_t pipe,
+                                              const struct shoal_pipe_task *task);
+/* The next task to run on this rank, by the order; what it points to holds until the next call. The
+ * task that was given before counts as ended. Waits: timeout_ms at most, then SHOAL_IN_PROGRESS;
+ * timeout_ms < 0: for as long as it takes. But if a task waits longer than the group's timeout for
+ * a value, the pipe breaks: SHOAL_ERR_TIMEOUT with the task, the value, its home, and what that
+ * rank is doing. Tasks other than CONTROL are given only in a step. One thread at a time, else
+ * SHOAL_ERR_STATE. */
+SHOAL_API enum shoal_status shoal_pipe_next(shoal_pipe_t pipe, int64_t timeout_ms,
+                                            struct shoal_pipe_task *out);
+/* A microbatch that started on this rank has ended: one more may start. */
+SHOAL_API enum shoal_status shoal_pipe_microbatch_end(shoal_pipe_t pipe);
+
+/* Begins a step on this rank; tasks may have come before. */
+SHOAL_API enum shoal_status shoal_pipe_step_begin(shoal_pipe_t pipe);
+/* Ends it. Collective: waits until all ranks have called it, at most the group's timeout. Nothing
+ * may be left over: a task that was not taken, a value that was not put, dropped or released breaks
+ * the pipe, SHOAL_ERR_STATE, and is named. */
+SHOAL_API enum shoal_status shoal_pipe_step_end(shoal_pipe_t pipe);
+
+/* ---- what a rank has done in a pipe since it was made */
+
+struct shoal_pipe_counters {
+    size_t struct_bytes; /* sizeof(struct shoal_pipe_counters); returned: how much was filled */
+    uint64_t steps;      /* ended */
+    uint64_t tasks[SHOAL_PIPE_KIND_COUNT]; /* given by shoal_pipe_next */
+    uint64_t values;                       /* put */
+    uint64_t messages;                     /* sent to other ranks */
+    uint64_t shared_bytes;  /* of values, to ranks of this host through shared memory */
+    uint64_t message_bytes; /* of values, in messages */
+    uint64_t waited_ns;     /* in shoal_pipe_next with nothing ready: the bubble */
+    uint64_t tasks_deepest; /* most tasks that were here at a time */
+    uint64_t values_most;   /* most values known here at a time */
+    uint64_t kept_bytes;    /* of values that were put here and are still kept */
+    uint64_t kept_most;     /* most of them at a time */
+};
+#define SHOAL_PIPE_COUNTERS_INIT                                                          \
+    {                                                                                     \
+        sizeof(struct shoal_pipe_counters), 0, {0, 0, 0, 0, 0}, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+    }
+/* Any thread; does not block. */
+SHOAL_API enum shoal_status shoal_pipe_counters(shoal_pipe_t pipe, struct shoal_pipe_counters *out);
+
+/* One task as it ran on this rank; CLOCK_MONOTONIC in ns. */
+struct shoal_pipe_run {
+    int64_t begin_ns, end_ns; /* end_ns 0: it runs */
+    enum shoal_pipe_kind kind;
+    int module, microbatch;
+};
+/* The tasks that ran here in the step under way, or else in the last one, in their order: at most
+ * the first `capacity` of them. *count: how many there are (the first 65536 of a step are kept).
+ * Any thread. */
+SHOAL_API enum shoal_status shoal_pipe_timeline(shoal_pipe_t pipe, struct shoal_pipe_run *runs,
+                                                int capacity, int *count);
+
 #ifdef __cplusplus
 }
 #endif

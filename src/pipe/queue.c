@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * queue.c: tasks on a rank: waiting for needs -> ready -> taken.
+ *
+ * Ready ones lie in a heap for each kind, by microbatch and then by the order in which they came;
+ * an order of the pipe is an order of the kinds, and two of them may be held: a START while as many
+ * microbatches as allowed are under way, and, in simple order, a BACKWARD while a microbatch that
+ * has not come as far has anything to do here. The latter cannot lock up: what it waits for are
+ * forwards, which need no backward. A START that is held does not count, since its place may be one
+ * that only a backward makes free.
+ */
+#include "pipe/queue.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+
+#define HEAP_FIRST       16
+#define MICROBATCH_FIRST 16
+
+void pipe_queue_init(struct pipe_queue *queue, enum shoal_pipe_order order, int active_max)
+{
+    memset(queue, 0, sizeof(*queue));
+    queue->order = order;
+    queue->active_max = active_max;
+}
+
+void pipe_queue_release(struct pipe_queue *queue)
+{
+    for (int kind = 0; kind < SHOAL_PIPE_KIND_COUNT; kind++) {
+        for (int i = 0; i < queue->ready[kind].count; i++)
+            base_free(queue->ready[kind].tasks[i]);
+        base_free(queue->ready[kind].tasks);
+    }
+    while (queue->first_waiting) {
+        struct pipe_task *next = queue->first_waiting->next;
+        base_free(queue->first_waiting);
+        queue->first_waiting = next;
+    }
+    base_free(queue->microbatches);
+}
+
+/* ---- heaps
+ * ---------------------------------------------------------------------------------------------- */
+
+static bool goes_before(const struct pipe_task *a, const struct pipe_task *b)
+{
+    if (a->task.microbatch != b->task.microbatch)
+        return a->task.microbatch < b->task.microbatch;
+    return a->number < b->number;
+}
+
+/* Room for every task of the queue, so that none that waits can find none later. */
+static enum shoal_status make_room(struct pipe_heap *heap, int need)
+{
+    struct pipe_task **more = NULL;
+    int capacity = heap->capacity > 0 ? heap->capacity : HEAP_FIRST;
+    if (need <= heap->capacity)
+        return SHOAL_OK;
+    while (capacity < need)
+        capacity *= 2;
+    TRY(BASE_NEW_ARRAY(&more, capacity, "a pipe's tasks"));
+    if (heap->count > 0)
+        memcpy(more, heap->tasks, sizeof(*more) * (size_t)heap->count);
+    base_free(heap->tasks);
+    heap->tasks = more;
+    heap->capacity = capacity;
+    return SHOAL_OK;
+}
+
+static void push(struct pipe_heap *heap, struct pipe_task *task)
+{
+    int at = heap->count++;
+    while (at > 0 && goes_before(task, heap->tasks[(at - 1) / 2])) {
+        heap->tasks[at] = heap->tasks[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    heap->tasks[at] = task;
+}
+
+static struct pipe_task *pop(struct pipe_heap *heap)
+{
+    struct pipe_task *first = heap->tasks[0], *last = heap->tasks[--heap->count];
+    int at = 0;
+    for (int child = 1; child < heap->count; child = 2 * at + 1) {
+        if (child + 1 < heap->count && goes_before(heap->tasks[child + 1], heap->tasks[child]))
+            child++;
+        if (!goes_before(heap->tasks[child], last))
+            break;
+        heap->tasks[at] = heap->tasks[child];
+        at = child;
+    }
+    heap->tasks[at] = last;
+    return first;
+}
+
+/* ---- microbatches
+ * ---------------------------------------------------------------------------------------------- */
+
+static enum shoal_status know_microbatch(struct pipe_queue *queue, int microbatch)
+{
+    struct pipe_microbatch *more = NULL;
+    int count = queue->microbatch_count > 0 ? queue->microbatch_count : MICROBATCH_FIRST;
+    if (microbatch < queue->microbatch_count)
+        return SHOAL_OK;
+    while (count <= microbatch)
+        count *= 2;
+    TRY(BASE_NEW_ARRAY(&more, count, "a pipe's microbatches"));
+    if (queue->microbatch_count > 0)
+        memcpy(more, queue->microbatches, sizeof(*more) * (size_t)queue->microbatch_count);
+    base_free(queue->microbatches);
+    queue->microbatches = more;
+    queue->microbatch_count = count;
+    return SHOAL_OK;
+}
+
+static bool is_before_backward(const struct pipe_microbatch *microbatch)
+{
+    return microbatch->forwards > 0 && !microbatch->backward;
+}
+
+/* The task comes (1) or is taken (-1). */
+static void note(struct pipe_queue *queue, const struct shoal_pipe_task *task, int change)
+{
+    struct pipe_microbatch *microbatch = &queue->microbatches[task->microbatch];
+    bool before = is_before_backward(microbatch);
+    if (task->kind == SHOAL_PIPE_BACKWARD)
+        microbatch->backward = true;
+    else if (task->kind == SHOAL_PIPE_FORWARD || task->kind == SHOAL_PIPE_RESUME)
+        microbatch->forwards += change;
+    queue->before_backward += is_before_backward(microbatch) - before;
+}
+
+void pipe_queue_end_step(struct pipe_queue *queue)
+{
+    queue->active = 0;
+    queue->before_backward = 0;
+    for (int i = 0; i < queue->microbatch_count; i++) {
+        queue->microbatches[i].backward = false;
+        queue->before_backward += queue->microbatches[i].forwards > 0;
+    }
+}
+
+/* ---- tasks
+ * ---------------------------------------------------------------------------------------------- */
+
+static void wait_for_needs(struct pipe_queue *queue, struct pipe_task *task)
+{
+    task->next = NULL;
+    task->previous = queue->last_waiting;
+    *(task->previous ? &task->previous->next : &queue->first_waiting) = task;
+    queue->last_waiting = task;
+}
+
+static void wait_no_longer(struct pipe_queue *queue, struct pipe_task *task)
+{
+    *(task->previous ? &task->previous->next : &queue->first_waiting) = task->next;
+    *(task->next ? &task->next->previous : &queue->last_waiting) = task->previous;
+}
+
+enum shoal_status pipe_queue_add(struct pipe_queue *queue, struct pipe_task *task)
+{
+    if (queue->count >= SHOAL_PIPE_TASKS_MAX)
+        return base_error(SHOAL_ERR_LIMIT, "there are %d tasks on this rank, as many as it takes",
+                          queue->count);
+    TRY(make_room(&queue->ready[task->task.kind], queue->count + 1));
+    TRY(know_microbatch(queue, task->task.microbatch));
+    task->number = ++queue->came;
+    queue->count++;
+    note(queue, &task->task, 1);
+    wait_for_needs(queue, task);
+    if (task->missing == 0)
+        pipe_queue_ready(queue, task);
+    return SHOAL_OK;
+}
+
+void pipe_queue_ready(struct pipe_queue *queue, struct pipe_task *task)
+{
+    wait_no_longer(queue, task);
+    push(&queue->ready[task->task.kind], task);
+    queue->ready_count++;
+}
+
+static bool may_run(const struct pipe_queue *queue, enum shoal_pipe_kind kind, bool in_step)
+{
+    if (queue->ready[kind].count == 0 || (!in_step && kind != SHOAL_PIPE_CONTROL))
+        return false;
+    if (kind == SHOAL_PIPE_START)
+        return queue->active_max == 0 || queue->active < queue->active_max;
+    return kind != SHOAL_PIPE_BACKWARD || queue->order != SHOAL_PIPE_SIMPLE ||
+           queue->before_backward == 0;
+}
+
+struct pipe_task *pipe_queue_take(struct pipe_queue *queue, bool in_step)
+{
+    static const enum shoal_pipe_kind simple[] = {SHOAL_PIPE_CONTROL, SHOAL_PIPE_RESUME,
+                                                  SHOAL_PIPE_FORWARD, SHOAL_PIPE_START,
+                                                  SHOAL_PIPE_BACKWARD};
+    for (int i = 0; i < SHOAL_PIPE_KIND_COUNT; i++) {
+        enum shoal_pipe_kind kind =
+            queue->order == SHOAL_PIPE_SIMPLE ? simple[i] : (enum shoal_pipe_kind)i;
+        if (!may_run(queue, kind, in_step))
+            continue;
+        struct pipe_task *task = pop(&queue->ready[kind]);
+        queue->count--;
+        queue->ready_count--;
+        queue->active += kind == SHOAL_PIPE_START;
+        note(queue, &task->task, -1);
+        return task;
+    }
+    return NULL;
+}
