@@ -968,6 +968,16 @@ struct shoal_pipe_run {
 SHOAL_API enum shoal_status shoal_pipe_timeline(shoal_pipe_t pipe, struct shoal_pipe_run *runs,
                                                 int capacity, int *count);
 
+/* In each later step this rank runs exactly these tasks, in this order (kind, module, microbatch;
+ * times are not read): those of a step's shoal_pipe_timeline, or of a schedule. It waits for the
+ * next one of the list, whatever else is ready; active_microbatches and the pipe's order don't hold
+ * what is listed. Kinds that the list does not have, and CONTROL, are given as without it, first. A
+ * list that can't go on for the group's timeout breaks the pipe, SHOAL_ERR_TIMEOUT, with what it
+ * has come to and what is ready instead; so does one that a step does not come to the end of,
+ * SHOAL_ERR_STATE. count 0: no list any more. Lists are this rank's own; between steps. */
+SHOAL_API enum shoal_status shoal_pipe_list(shoal_pipe_t pipe, const struct shoal_pipe_run *runs,
+                                            int count);
+
 #ifdef __cplusplus
 }
 #endif

@@ -474,6 +474,46 @@ static int never_end(shoal_group_t group, struct board *board)
     return let_go(group, pipe, SHOAL_ERR_TIMEOUT, "the end of step 3");
 }
 
+static int list_of_head(shoal_group_t group, shoal_pipe_t pipe)
+{
+    const struct shoal_pipe_run runs[] = {
+        {.kind = SHOAL_PIPE_BACKWARD, .module = 2, .microbatch = MICROBATCH},
+        {.kind = SHOAL_PIPE_FORWARD, .module = 2, .microbatch = MICROBATCH}};
+    const struct shoal_pipe_run wrong = {.kind = SHOAL_PIPE_CONTROL};
+    EXPECT(shoal_pipe_list(pipe, &wrong, 1), SHOAL_ERR_ARGUMENT, "runs[0]", "kind 0");
+    EXPECT(shoal_pipe_list(pipe, NULL, 1), SHOAL_ERR_ARGUMENT, "not 1");
+    CHECK(shoal_pipe_list(pipe, runs, 2));
+    CHECK(shoal_pipe_step_begin(pipe));
+    EXPECT(shoal_pipe_list(pipe, runs, 2), SHOAL_ERR_STATE, "between steps");
+    CHECK(shoal_barrier(group, NULL));
+    return 0;
+}
+
+/* The list has a backward before the forward, which alone comes. */
+static int list_stands_still(shoal_group_t group, struct board *board)
+{
+    struct shoal_pipe_options options = good_options();
+    struct shoal_pipe_task task = task_of(0, SHOAL_PIPE_FORWARD, 2);
+    shoal_pipe_t pipe = NULL;
+    bool ends = board->variant != 0;
+    CHECK(shoal_pipe_create(group, &options, &pipe));
+    REQUIRE(list_of_head(group, pipe) == 0);
+    CHECK(shoal_group_set_timeout(group, SHORT_MS));
+    task.rank = shoal_group_rank(group);
+    if (task.rank == 1 && !ends)
+        CHECK(shoal_pipe_submit(pipe, &task));
+    if (ends)
+        EXPECT(shoal_pipe_step_end(pipe), SHOAL_ERR_STATE, "step 1", "at 0 of 2 of its list",
+               "backward of module 2 'head', microbatch 3 did not come");
+    else
+        EXPECT(shoal_pipe_next(pipe, -1, &task), SHOAL_ERR_TIMEOUT, "the list of rank 1 (host ",
+               "at 0 of 2, has come to backward of module 2 'head', microbatch 3",
+               "ready instead is forward of module 2 'head', microbatch 3");
+    CHECK(shoal_group_set_timeout(group, LONG_MS));
+    CHECK(shoal_pipe_free(pipe));
+    return 0;
+}
+
 /* The victim dies with views of others' memory, and others with views of its own. */
 static int die(shoal_group_t group, struct board *board)
 {
@@ -531,6 +571,9 @@ static void test_late(void **state)
         scenario_run(&scenario);
     scenario.act = never_end;
     scenario_run(&scenario);
+    scenario.act = list_stands_still;
+    for (scenario.variant = 0; scenario.variant < 2; scenario.variant++)
+        scenario_run(&scenario);
 }
 
 static void test_death_and_abort(void **state)

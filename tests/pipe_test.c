@@ -2,7 +2,8 @@
 /*
  * pipe_test.c: tasks and values between real processes, on one host and on several: values of all
  * sizes go from the rank that makes them to those that need them, whatever is heard of first; a
- * model over several stages; any rank submits, from any thread; steps end with nothing left.
+ * model over several stages; steps that run in a given order; any rank submits, from any thread;
+ * steps end with nothing left.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -56,7 +57,6 @@ static const uint64_t widths[] = {0, 1, 100, 3000, 100000};
 /* What a task's blob says. */
 struct work {
     uint64_t result;
-    int32_t is_last; /* the end of the step, or of all of them */
 };
 
 /* Forward of stage s doubles and adds s; backward triples. */
@@ -151,13 +151,10 @@ static int check_output(shoal_group_t group, shoal_pipe_t pipe, const struct sho
     return 0;
 }
 
-static int tell_all(shoal_group_t group, shoal_pipe_t pipe, bool is_last)
+static int tell_all(shoal_group_t group, shoal_pipe_t pipe)
 {
-    struct work work = {.is_last = is_last};
     for (int i = 1; i < shoal_group_size(group); i++) {
         struct shoal_pipe_task task = task_of(i, SHOAL_PIPE_CONTROL, -1, 0);
-        task.blob = &work;
-        task.blob_bytes = sizeof(work);
         CHECK(shoal_pipe_submit(pipe, &task));
     }
     return 0;
@@ -185,28 +182,27 @@ static int lead(shoal_group_t group, shoal_pipe_t pipe, uint64_t width)
             REQUIRE(run_stage(group, pipe, &task) == 0);
         }
     }
-    REQUIRE(tell_all(group, pipe, false) == 0);
+    REQUIRE(tell_all(group, pipe) == 0);
     CHECK(shoal_pipe_step_end(pipe));
     return 0;
 }
 
 static int serve(shoal_group_t group, shoal_pipe_t pipe)
 {
+    struct shoal_pipe_task task = SHOAL_PIPE_TASK_INIT;
     CHECK(shoal_pipe_step_begin(pipe));
-    for (;;) {
-        struct shoal_pipe_task task = SHOAL_PIPE_TASK_INIT;
+    CHECK(shoal_pipe_next(pipe, -1, &task));
+    while (task.kind != SHOAL_PIPE_CONTROL) {
+        REQUIRE(run_stage(group, pipe, &task) == 0);
         CHECK(shoal_pipe_next(pipe, -1, &task));
-        if (task.kind != SHOAL_PIPE_CONTROL) {
-            REQUIRE(run_stage(group, pipe, &task) == 0);
-            continue;
-        }
-        struct work work;
-        memcpy(&work, task.blob, sizeof(work));
-        if (work.is_last)
-            return 0;
-        CHECK(shoal_pipe_step_end(pipe));
-        CHECK(shoal_pipe_step_begin(pipe));
     }
+    CHECK(shoal_pipe_step_end(pipe));
+    return 0;
+}
+
+static int one_step(shoal_group_t group, shoal_pipe_t pipe, uint64_t width)
+{
+    return shoal_group_rank(group) == 0 ? lead(group, pipe, width) : serve(group, pipe);
 }
 
 static int check_counters(shoal_group_t group, shoal_pipe_t pipe)
@@ -240,14 +236,9 @@ static int model(shoal_group_t group, void *user)
     options.order = *(enum shoal_pipe_order *)user;
     options.active_microbatches = 2;
     CHECK(shoal_pipe_create(group, &options, &pipe));
-    if (shoal_group_rank(group) == 0) {
-        for (int step = 0; step < STEPS; step++)
-            for (int width = 0; width < WIDTHS; width++)
-                REQUIRE(lead(group, pipe, widths[width]) == 0);
-        REQUIRE(tell_all(group, pipe, true) == 0);
-    } else {
-        REQUIRE(serve(group, pipe) == 0);
-    }
+    for (int step = 0; step < STEPS; step++)
+        for (int width = 0; width < WIDTHS; width++)
+            REQUIRE(one_step(group, pipe, widths[width]) == 0);
     REQUIRE(check_counters(group, pipe) == 0);
     CHECK(shoal_pipe_free(pipe));
     return 0;
@@ -263,6 +254,54 @@ static void test_model(void **state)
             .size = sizes[i][0], .hosts = sizes[i][1], .main = model, .user = &orders[i % 2]};
         assert_true(processes_run(&run));
     }
+}
+
+/* ---- lists
+ * ---------------------------------------------------------------------------------------------- */
+
+#define RUNS_MAX 64
+
+static int read_timeline(shoal_group_t group, shoal_pipe_t pipe, struct shoal_pipe_run *runs,
+                         int *count)
+{
+    CHECK(shoal_pipe_timeline(pipe, runs, RUNS_MAX, count));
+    REQUIRE(*count > 0 && *count <= RUNS_MAX);
+    return 0;
+}
+
+/* Steps run as the first one did, until they need not. */
+static int replay(shoal_group_t group, void *user)
+{
+    (void)user;
+    struct shoal_pipe_options options = SHOAL_PIPE_OPTIONS_INIT;
+    struct shoal_pipe_run first[RUNS_MAX], later[RUNS_MAX];
+    shoal_pipe_t pipe = NULL;
+    int first_count = 0, later_count = 0;
+    options.module_count = shoal_group_size(group);
+    CHECK(shoal_pipe_create(group, &options, &pipe));
+    REQUIRE(one_step(group, pipe, 100) == 0);
+    REQUIRE(read_timeline(group, pipe, first, &first_count) == 0);
+    CHECK(shoal_pipe_list(pipe, first, first_count));
+    for (int step = 0; step < 10; step++) {
+        REQUIRE(one_step(group, pipe, step % 2 ? 20000 : 1) == 0);
+        REQUIRE(read_timeline(group, pipe, later, &later_count) == 0);
+        REQUIRE(later_count == first_count);
+        for (int i = 0; i < first_count; i++)
+            REQUIRE(later[i].kind == first[i].kind && later[i].module == first[i].module &&
+                    later[i].microbatch == first[i].microbatch);
+    }
+    CHECK(shoal_pipe_list(pipe, NULL, 0));
+    REQUIRE(one_step(group, pipe, 100) == 0);
+    CHECK(shoal_pipe_free(pipe));
+    return 0;
+}
+
+static void test_replay(void **state)
+{
+    (void)state;
+    expect_run(1, 1, replay);
+    expect_run(3, 1, replay);
+    expect_run(2, 2, replay);
 }
 
 /* ---- any rank, any thread, any order
@@ -529,6 +568,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model),
+        cmocka_unit_test(test_replay),
         cmocka_unit_test(test_at_random),
         cmocka_unit_test(test_nothing_yet),
     };

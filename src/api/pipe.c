@@ -256,6 +256,33 @@ enum shoal_status shoal_pipe_microbatch_end(shoal_pipe_t pipe)
     return end(pipe, status == SHOAL_OK ? pipe_microbatch_end(inside(pipe)) : status);
 }
 
+static enum shoal_status check_list(shoal_pipe_t pipe, const struct shoal_pipe_run *runs, int count)
+{
+    int modules = pipe_module_count(inside(pipe));
+    if (count < 0 || count > SHOAL_PIPE_TASKS_MAX || (count > 0 && !runs))
+        return base_error(SHOAL_ERR_ARGUMENT, "a list takes 0 to %d tasks, not %d",
+                          SHOAL_PIPE_TASKS_MAX, count);
+    for (int i = 0; i < count; i++)
+        if ((int)runs[i].kind <= SHOAL_PIPE_CONTROL || runs[i].kind >= SHOAL_PIPE_KIND_COUNT ||
+            runs[i].module < -1 || runs[i].module >= modules || runs[i].microbatch < 0 ||
+            runs[i].microbatch > PIPE_MICROBATCH_MAX)
+            return base_error(SHOAL_ERR_ARGUMENT,
+                              "runs[%d] is no task that can be listed: kind %d, module %d, "
+                              "microbatch %d",
+                              i, (int)runs[i].kind, runs[i].module, runs[i].microbatch);
+    return SHOAL_OK;
+}
+
+enum shoal_status shoal_pipe_list(shoal_pipe_t pipe, const struct shoal_pipe_run *runs, int count)
+{
+    enum shoal_status status = check(pipe);
+    if (status == SHOAL_OK)
+        status = check_list(pipe, runs, count);
+    if (status == SHOAL_OK)
+        status = pipe_list(inside(pipe), runs, count);
+    return end(pipe, status);
+}
+
 enum shoal_status shoal_pipe_step_begin(shoal_pipe_t pipe)
 {
     enum shoal_status status = check(pipe);

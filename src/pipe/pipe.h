@@ -42,6 +42,7 @@ enum shoal_status pipe_submit(struct pipe *pipe, const struct shoal_pipe_task *t
 /* SHOAL_IN_PROGRESS: there was none in that time. */
 enum shoal_status pipe_next(struct pipe *pipe, int64_t timeout_ms, struct shoal_pipe_task *out);
 enum shoal_status pipe_microbatch_end(struct pipe *pipe);
+enum shoal_status pipe_list(struct pipe *pipe, const struct shoal_pipe_run *runs, int count);
 enum shoal_status pipe_step_begin(struct pipe *pipe);
 enum shoal_status pipe_step_end(struct pipe *pipe);
 

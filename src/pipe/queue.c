@@ -7,7 +7,8 @@
  * microbatches as allowed are under way, and, in simple order, a BACKWARD while a microbatch that
  * has not come as far has anything to do here. The latter cannot lock up: what it waits for are
  * forwards, which need no backward. A START that is held does not count, since its place may be one
- * that only a backward makes free.
+ * that only a backward makes free. With a list the kinds that are in it come in its order and no
+ * other, and nothing of them is held.
  */
 #include "pipe/queue.h"
 
@@ -39,6 +40,7 @@ void pipe_queue_release(struct pipe_queue *queue)
         queue->first_waiting = next;
     }
     base_free(queue->microbatches);
+    base_free(queue->list.runs);
 }
 
 /* ---- heaps
@@ -69,30 +71,35 @@ static enum shoal_status make_room(struct pipe_heap *heap, int need)
     return SHOAL_OK;
 }
 
-static void push(struct pipe_heap *heap, struct pipe_task *task)
+/* Puts the task in the place `at`, which is free, or where the order wants it from there. */
+static void settle(struct pipe_heap *heap, int at, struct pipe_task *task)
 {
-    int at = heap->count++;
     while (at > 0 && goes_before(task, heap->tasks[(at - 1) / 2])) {
         heap->tasks[at] = heap->tasks[(at - 1) / 2];
         at = (at - 1) / 2;
     }
-    heap->tasks[at] = task;
-}
-
-static struct pipe_task *pop(struct pipe_heap *heap)
-{
-    struct pipe_task *first = heap->tasks[0], *last = heap->tasks[--heap->count];
-    int at = 0;
-    for (int child = 1; child < heap->count; child = 2 * at + 1) {
+    for (int child = 2 * at + 1; child < heap->count; child = 2 * at + 1) {
         if (child + 1 < heap->count && goes_before(heap->tasks[child + 1], heap->tasks[child]))
             child++;
-        if (!goes_before(heap->tasks[child], last))
+        if (!goes_before(heap->tasks[child], task))
             break;
         heap->tasks[at] = heap->tasks[child];
         at = child;
     }
-    heap->tasks[at] = last;
-    return first;
+    heap->tasks[at] = task;
+}
+
+static void push(struct pipe_heap *heap, struct pipe_task *task)
+{
+    settle(heap, heap->count++, task);
+}
+
+static struct pipe_task *remove_at(struct pipe_heap *heap, int at)
+{
+    struct pipe_task *task = heap->tasks[at], *last = heap->tasks[--heap->count];
+    if (task != last)
+        settle(heap, at, last);
+    return task;
 }
 
 /* ---- microbatches
@@ -135,6 +142,7 @@ static void note(struct pipe_queue *queue, const struct shoal_pipe_task *task, i
 void pipe_queue_end_step(struct pipe_queue *queue)
 {
     queue->active = 0;
+    queue->list.at = 0;
     queue->before_backward = 0;
     for (int i = 0; i < queue->microbatch_count; i++) {
         queue->microbatches[i].backward = false;
@@ -192,6 +200,39 @@ static bool may_run(const struct pipe_queue *queue, enum shoal_pipe_kind kind, b
            queue->before_backward == 0;
 }
 
+static struct pipe_task *take_at(struct pipe_queue *queue, enum shoal_pipe_kind kind, int at)
+{
+    struct pipe_task *task = remove_at(&queue->ready[kind], at);
+    queue->count--;
+    queue->ready_count--;
+    queue->active += kind == SHOAL_PIPE_START;
+    note(queue, &task->task, -1);
+    return task;
+}
+
+/* Of the tasks that are what comes next in the list, the one that came first; -1: none is ready. */
+static int find_listed(const struct pipe_queue *queue)
+{
+    const struct shoal_pipe_run *next = &queue->list.runs[queue->list.at];
+    const struct pipe_heap *heap = &queue->ready[next->kind];
+    int found = -1;
+    for (int i = 0; i < heap->count; i++) {
+        const struct pipe_task *task = heap->tasks[i];
+        bool is_next =
+            task->task.module == next->module && task->task.microbatch == next->microbatch;
+        if (is_next && (found < 0 || task->number < heap->tasks[found]->number))
+            found = i;
+    }
+    return found;
+}
+
+static struct pipe_task *take_listed(struct pipe_queue *queue)
+{
+    struct pipe_list *list = &queue->list;
+    int at = list->at < list->count ? find_listed(queue) : -1;
+    return at < 0 ? NULL : take_at(queue, list->runs[list->at++].kind, at);
+}
+
 struct pipe_task *pipe_queue_take(struct pipe_queue *queue, bool in_step)
 {
     static const enum shoal_pipe_kind simple[] = {SHOAL_PIPE_CONTROL, SHOAL_PIPE_RESUME,
@@ -200,14 +241,23 @@ struct pipe_task *pipe_queue_take(struct pipe_queue *queue, bool in_step)
     for (int i = 0; i < SHOAL_PIPE_KIND_COUNT; i++) {
         enum shoal_pipe_kind kind =
             queue->order == SHOAL_PIPE_SIMPLE ? simple[i] : (enum shoal_pipe_kind)i;
-        if (!may_run(queue, kind, in_step))
-            continue;
-        struct pipe_task *task = pop(&queue->ready[kind]);
-        queue->count--;
-        queue->ready_count--;
-        queue->active += kind == SHOAL_PIPE_START;
-        note(queue, &task->task, -1);
-        return task;
+        if (!queue->list.has[kind] && may_run(queue, kind, in_step))
+            return take_at(queue, kind, 0);
     }
-    return NULL;
+    return in_step ? take_listed(queue) : NULL;
+}
+
+enum shoal_status pipe_queue_set_list(struct pipe_queue *queue, const struct shoal_pipe_run *runs,
+                                      int count)
+{
+    struct pipe_list list = {.count = count};
+    if (count > 0) {
+        TRY(BASE_NEW_ARRAY(&list.runs, count, "a pipe's list"));
+        memcpy(list.runs, runs, sizeof(*runs) * (size_t)count);
+    }
+    for (int i = 0; i < count; i++)
+        list.has[runs[i].kind] = true;
+    base_free(queue->list.runs);
+    queue->list = list;
+    return SHOAL_OK;
 }

@@ -33,10 +33,19 @@ struct pipe_microbatch {
     bool backward; /* one of its backwards came in this step */
 };
 
+/* Tasks in the order in which they are to run in every step. */
+struct pipe_list {
+    struct shoal_pipe_run *runs; /* [count] */
+    int count;                   /* 0: there is no list */
+    int at;                      /* the next one */
+    bool has[SHOAL_PIPE_KIND_COUNT];
+};
+
 struct pipe_queue {
     enum shoal_pipe_order order;
     int active_max; /* microbatches that may be under way; 0: any number */
     int active;
+    struct pipe_list list;
     struct pipe_heap ready[SHOAL_PIPE_KIND_COUNT];
     struct pipe_task *first_waiting, *last_waiting;
     int count; /* ready and waiting */
@@ -58,6 +67,9 @@ void pipe_queue_ready(struct pipe_queue *queue, struct pipe_task *task);
 /* The next task to run, which is the caller's then; NULL: none may run now. in_step: else only
  * CONTROL is given. */
 struct pipe_task *pipe_queue_take(struct pipe_queue *queue, bool in_step);
+/* Sets, or with count 0 ends, a list; between steps. */
+enum shoal_status pipe_queue_set_list(struct pipe_queue *queue, const struct shoal_pipe_run *runs,
+                                      int count);
 /* A step has ended: microbatches begin anew. */
 void pipe_queue_end_step(struct pipe_queue *queue);
 

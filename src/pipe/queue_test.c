@@ -147,6 +147,37 @@ static void test_simple(void **state)
     pipe_queue_release(&queue);
 }
 
+/* What is listed comes in the list's order, whatever else is ready; the other kinds as ever. */
+static void test_list(void **state)
+{
+    (void)state;
+    struct pipe_queue queue;
+    const struct shoal_pipe_run runs[] = {{.kind = SHOAL_PIPE_FORWARD, .microbatch = 1},
+                                          {.kind = SHOAL_PIPE_BACKWARD, .microbatch = 1},
+                                          {.kind = SHOAL_PIPE_FORWARD, .microbatch = 0}};
+    pipe_queue_init(&queue, SHOAL_PIPE_SIMPLE, 0);
+    assert_int_equal(pipe_queue_set_list(&queue, runs, 3), SHOAL_OK);
+    for (int step = 0; step < 2; step++) {
+        add(&queue, SHOAL_PIPE_FORWARD, 0, 0);
+        add(&queue, SHOAL_PIPE_BACKWARD, 1, 0);
+        expect(&queue, "-");
+        add(&queue, SHOAL_PIPE_RESUME, 2, 0);
+        struct pipe_task *waits = add(&queue, SHOAL_PIPE_FORWARD, 1, 1);
+        expect(&queue, "R2");
+        expect(&queue, "-");
+        pipe_queue_ready(&queue, waits);
+        expect(&queue, "F1");
+        expect(&queue, "B1");
+        expect(&queue, "F0");
+        pipe_queue_end_step(&queue);
+    }
+    add(&queue, SHOAL_PIPE_BACKWARD, 0, 0);
+    expect(&queue, "-");
+    assert_int_equal(pipe_queue_set_list(&queue, NULL, 0), SHOAL_OK);
+    expect(&queue, "B0");
+    pipe_queue_release(&queue);
+}
+
 /* Random tasks come out by kind and microbatch, and in the order in which they came. */
 static void test_heaps(void **state)
 {
@@ -186,6 +217,7 @@ int main(void)
         cmocka_unit_test(test_active),
         cmocka_unit_test(test_simple),
         cmocka_unit_test(test_heaps),
+        cmocka_unit_test(test_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

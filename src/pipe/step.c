@@ -145,6 +145,14 @@ static enum shoal_status check_left(struct pipe *pipe)
             "step %" PRIu64 " ends on %s with %d tasks that did not run, such as %s", pipe->step,
             me, pipe->queue.count,
             pipe_task_text(pipe, task->task.kind, task->task.module, task->task.microbatch, what));
+    const struct pipe_list *list = &pipe->queue.list;
+    if (list->at < list->count)
+        return pipe_fail(pipe, SHOAL_ERR_STATE,
+                         "step %" PRIu64 " ends on %s at %d of %d of its list: %s did not come",
+                         pipe->step, me, list->at, list->count,
+                         pipe_task_text(pipe, list->runs[list->at].kind,
+                                        list->runs[list->at].module,
+                                        list->runs[list->at].microbatch, what));
     uint32_t left = pipe_values_left(pipe, pipe->step, lack, sizeof(lack));
     if (left > 0)
         return pipe_fail(pipe, SHOAL_ERR_STATE,
@@ -186,5 +194,16 @@ enum shoal_status pipe_step_end(struct pipe *pipe)
     pipe->counted.steps += status == SHOAL_OK;
     pipe_queue_end_step(&pipe->queue);
     pipe_unlock(pipe);
+    return status;
+}
+
+enum shoal_status pipe_list(struct pipe *pipe, const struct shoal_pipe_run *runs, int count)
+{
+    pthread_mutex_lock(&pipe->lock);
+    enum shoal_status status = pipe->in_step
+                                   ? base_error(SHOAL_ERR_STATE, "a step has begun: a list is set "
+                                                                 "between steps")
+                                   : pipe_queue_set_list(&pipe->queue, runs, count);
+    pthread_mutex_unlock(&pipe->lock);
     return status;
 }

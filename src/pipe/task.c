@@ -254,6 +254,45 @@ static enum shoal_status fail_late(struct pipe *pipe, int64_t timeout_ms)
                      pipe_doing_text(pipe, &pipe->answer, doing, sizeof(doing)));
 }
 
+/* One that is ready, of a kind that is in the list; NULL: none. */
+static const struct shoal_pipe_task *find_held_by_list(const struct pipe *pipe)
+{
+    for (int kind = 0; kind < SHOAL_PIPE_KIND_COUNT; kind++)
+        if (pipe->queue.list.has[kind] && pipe->queue.ready[kind].count > 0)
+            return &pipe->queue.ready[kind].tasks[0]->task;
+    return NULL;
+}
+
+static enum shoal_status fail_list(struct pipe *pipe, int64_t timeout_ms)
+{
+    const struct pipe_list *list = &pipe->queue.list;
+    const struct shoal_pipe_run *next = list->at < list->count ? &list->runs[list->at] : NULL;
+    const struct shoal_pipe_task *ready = find_held_by_list(pipe);
+    char what[PIPE_TEXT_BYTES] = "its end", instead[PIPE_TEXT_BYTES], me[PIPE_TEXT_BYTES];
+    if (next)
+        pipe_task_text(pipe, next->kind, next->module, next->microbatch, what);
+    return pipe_fail(pipe, SHOAL_ERR_TIMEOUT,
+                     "the list of %s, at %d of %d, has come to %s, which is not ready after %lld "
+                     "ms; ready instead is %s",
+                     pipe_rank_text(pipe, pipe->group->rank, me), list->at, list->count, what,
+                     (long long)timeout_ms,
+                     pipe_task_text(pipe, ready->kind, ready->module, ready->microbatch, instead));
+}
+
+/* Nothing may run. Whether that is for a list's sake, and too long. */
+static enum shoal_status look_at_list(struct pipe *pipe, int64_t since_ns, int64_t *deadline_ns)
+{
+    int64_t timeout_ms = atomic_load(&pipe->place.parent->timeout_ms);
+    int64_t late_ns = since_ns + timeout_ms * BASE_NS_PER_MS;
+    if (!pipe->in_step || !find_held_by_list(pipe))
+        return SHOAL_OK;
+    if (base_now_ns() >= late_ns)
+        return fail_list(pipe, timeout_ms);
+    if (late_ns < *deadline_ns)
+        *deadline_ns = late_ns;
+    return SHOAL_OK;
+}
+
 /* Nothing is ready. Whether a task here has waited too long; *deadline_ns comes down to when that
  * is to be looked at next. */
 static enum shoal_status look_at_waiting(struct pipe *pipe, int64_t since_ns, int64_t *deadline_ns)
@@ -291,6 +330,8 @@ static enum shoal_status wait_for_task(struct pipe *pipe, int64_t deadline_ns,
         if (deadline_ns != BASE_NO_DEADLINE && base_now_ns() >= deadline_ns)
             return SHOAL_IN_PROGRESS;
         status = look_at_waiting(pipe, since_ns, &look_ns);
+        if (status == SHOAL_OK)
+            status = look_at_list(pipe, since_ns, &look_ns);
         if (status != SHOAL_OK)
             return status;
         unsigned seen = atomic_load(&pipe->changes);
