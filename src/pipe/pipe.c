@@ -248,8 +248,8 @@ static void say_bye(struct pipe *pipe)
     pipe_unlock(pipe);
 }
 
-/* Until nothing comes and nothing goes any more. A rank that has heard all others may end its process
- * before this one has: what breaks then concerns nobody. */
+/* Until nothing comes and nothing goes any more. A rank that has heard all others may end its
+ * process before this one has: what breaks then concerns nobody. */
 static void wait_for_byes(struct pipe *pipe)
 {
     int64_t deadline_ns = base_deadline_ns(atomic_load(&pipe->place.parent->timeout_ms));
