@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_wire.c: raw TCP between hosts. The addresses travel through the group that is measured; a
- * token that travels with them tells own connections from strangers'.
+ * token that travels with them tells own connections from strangers'. Of several interfaces those
+ * at the same place in the hosts' lists belong together, as on hosts that are alike.
  */
 #include "bench_wire.h"
 
@@ -33,7 +34,8 @@
 struct announcement {
     int32_t host;
     int32_t leads; /* the first rank of its host */
-    struct sockaddr_in address;
+    int32_t address_count;
+    struct sockaddr_in addresses[BENCH_STREAMS_MAX];
     unsigned char token[TOKEN_BYTES];
 };
 
@@ -56,6 +58,8 @@ struct bench_wire {
     int host, host_count;
     bool leads;
     unsigned char token[TOKEN_BYTES];
+    int address_count;
+    struct sockaddr_in addresses[BENCH_STREAMS_MAX]; /* own */
     int *fds;           /* [host_count * BENCH_STREAMS_MAX], -1: none */
     struct lane *lanes; /* the same */
     struct pollfd *polls;
@@ -73,23 +77,31 @@ static bool interface_fits(const struct ifaddrs *entry, const char *wanted)
                               boot_address_is_named(entry->ifa_name, text, wanted));
 }
 
-/* An IPv4 address by which other hosts reach this one. */
-static enum shoal_status find_own_address(struct sockaddr_in *out)
+static bool is_usable(const struct ifaddrs *entry)
+{
+    return entry->ifa_addr != NULL && entry->ifa_addr->sa_family == AF_INET &&
+           (entry->ifa_flags & IFF_LOOPBACK) == 0 && (entry->ifa_flags & IFF_UP) != 0 &&
+           interface_fits(entry, base_option_text(OPTION_INTERFACE));
+}
+
+/* The IPv4 addresses by which other hosts reach this one: one of each interface that the option
+ * names, or one. */
+static enum shoal_status find_own_addresses(struct announcement *own)
 {
     struct ifaddrs *list;
-    bool found = false;
+    const char *last = "";
+    int most = base_option_text(OPTION_INTERFACE) != NULL ? BENCH_STREAMS_MAX : 1;
     if (getifaddrs(&list) != 0)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "listing the network interfaces");
-    for (struct ifaddrs *entry = list; entry != NULL && !found; entry = entry->ifa_next) {
-        if (entry->ifa_addr == NULL || entry->ifa_addr->sa_family != AF_INET ||
-            (entry->ifa_flags & IFF_LOOPBACK) != 0 || (entry->ifa_flags & IFF_UP) == 0 ||
-            !interface_fits(entry, base_option_text(OPTION_INTERFACE)))
+    for (struct ifaddrs *entry = list; entry != NULL && own->address_count < most;
+         entry = entry->ifa_next) {
+        if (!is_usable(entry) || strcmp(entry->ifa_name, last) == 0)
             continue;
-        memcpy(out, entry->ifa_addr, sizeof(*out));
-        found = true;
+        memcpy(&own->addresses[own->address_count++], entry->ifa_addr, sizeof(own->addresses[0]));
+        last = entry->ifa_name;
     }
     freeifaddrs(list);
-    if (!found)
+    if (own->address_count == 0)
         return base_error(SHOAL_ERR_SYSTEM, "this host has no IPv4 interface but loopback for the "
                                             "roof's sockets; use --no-roof");
     return SHOAL_OK;
@@ -97,19 +109,21 @@ static enum shoal_status find_own_address(struct sockaddr_in *out)
 
 static enum shoal_status open_listener(struct announcement *own, int *out)
 {
-    socklen_t bytes = sizeof(own->address);
-    struct sockaddr_in any;
-    TRY(find_own_address(&own->address));
-    any = own->address;
-    any.sin_port = 0;
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t bytes = sizeof(at);
+    TRY(find_own_addresses(own));
+    if (own->address_count == 1)
+        at.sin_addr = own->addresses[0].sin_addr;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&any, sizeof(any)) != 0 || listen(fd, 1024) != 0 ||
-        getsockname(fd, (struct sockaddr *)&own->address, &bytes) != 0) {
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0 || listen(fd, 1024) != 0 ||
+        getsockname(fd, (struct sockaddr *)&at, &bytes) != 0) {
         int error = errno;
         if (fd >= 0)
             close(fd);
         return base_error_errno(SHOAL_ERR_SYSTEM, error, "opening a socket for the roof");
     }
+    for (int i = 0; i < own->address_count; i++)
+        own->addresses[i].sin_port = at.sin_port;
     *out = fd;
     return SHOAL_OK;
 }
@@ -147,9 +161,19 @@ static void tune_socket(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
+/* Ties a stream to its own interface's address; the route decides where that is not possible. */
+static void leave_by(const struct bench_wire *wire, int fd, int stream)
+{
+    struct sockaddr_in own = wire->addresses[stream % wire->address_count];
+    own.sin_port = 0;
+    if (wire->address_count > 1)
+        (void)!bind(fd, (struct sockaddr *)&own, sizeof(own));
+}
+
 static enum shoal_status connect_stream(struct bench_wire *wire, const struct announcement *peer,
                                         int stream, int64_t deadline_ns)
 {
+    const struct sockaddr_in *address = &peer->addresses[stream % peer->address_count];
     struct hello hello = {.host = wire->host, .stream = stream};
     int error = 0;
     socklen_t bytes = sizeof(error);
@@ -159,7 +183,8 @@ static enum shoal_status connect_stream(struct bench_wire *wire, const struct an
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "opening a socket for the roof");
     wire->fds[peer->host * BENCH_STREAMS_MAX + stream] = fd;
     tune_socket(fd);
-    if (connect(fd, (const struct sockaddr *)&peer->address, sizeof(peer->address)) != 0 &&
+    leave_by(wire, fd, stream);
+    if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) != 0 &&
         errno != EINPROGRESS)
         return base_error_errno(SHOAL_ERR_PEER_UNREACHABLE, errno, "roof: connecting to host %d",
                                 peer->host);
@@ -228,6 +253,8 @@ static enum shoal_status meet(struct bench_wire *wire, shoal_group_t group,
     enum shoal_status told = shoal_allgather(&own, all, sizeof(own), SHOAL_U8, group, NULL);
     if (told == SHOAL_OK && status == SHOAL_OK && wire->leads) {
         memcpy(wire->token, all[0].token, TOKEN_BYTES);
+        memcpy(wire->addresses, own.addresses, sizeof(wire->addresses));
+        wire->address_count = own.address_count;
         status = connect_all(wire, all, shoal_group_size(group), listener);
     }
     if (listener >= 0)

@@ -24,8 +24,8 @@ struct bench_flow {
     uint64_t send_bytes, receive_bytes;
 };
 
-/* Connects every host with every other by BENCH_STREAMS_MAX TCP streams. Collective over the group.
- */
+/* Connects every host with every other by BENCH_STREAMS_MAX TCP streams, which go by turns over the
+ * interfaces that SHOAL_INTERFACE names. Collective over the group. */
 enum shoal_status bench_wire_create(shoal_group_t group, struct bench_wire **out);
 /* Moves flows[host] for every host but this one, full duplex, all at once, each striped over
  * `streams` sockets. On ranks that take no part: returns at once. */
