@@ -3,6 +3,7 @@
 clear error everywhere when an interface vanishes or the option is wrong."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -42,13 +43,49 @@ except shoal.Error as error:
 """
 
 
-def in_hosts(program, *arguments, options=(), **environment):
+TRAINING = """
+import array, hashlib, random, sys
+import shoal
+
+group = shoal.init()
+random.seed(group.rank)
+values = array.array("f", (random.gauss(0, 1) for _ in range(1 << 10))) * (1 << 8)
+out = array.array("f", bytes(4 * len(values)))
+digests = set()
+for step in range(int(sys.argv[1])):
+    group.allreduce(values, out=out)
+    digests.add(hashlib.sha256(out).hexdigest())
+print(*digests)
+group.free()
+"""
+PORT = 7701
+LIMIT = 200  # Mbit/s of each connection
+# One class for each connection, told by the port of whoever connected.
+CLASSES = """
+qdisc replace dev eth0 root handle 1: htb default ff
+class add dev eth0 parent 1: classid 1:ff htb rate 1gbit burst 80k cburst 80k
+""" + "".join(
+    f"class add dev eth0 parent 1: classid 1:{i + 1:x} htb rate {LIMIT}mbit burst 80k cburst 80k\n"
+    + "".join(
+        f"filter add dev eth0 parent 1: protocol ip prio {prio} u32 match ip {other} {PORT} 0xffff "
+        f"match ip {port} {2 * i} 0x7e flowid 1:{i + 1:x}\n"
+        for prio, other, port in ((1, "sport", "dport"), (2, "dport", "sport"))
+    )
+    for i in range(64)
+)
+SHAPED = """
+for host in vh0 vh1 vh2; do "$SHOAL" vhosts-exec $host -- tc -batch "$CLASSES" || exit 1; done
+exec "$@"
+"""
+
+
+def in_hosts(program, *arguments, options=(), rate="none", before=(), **environment):
     """Runs a program on each host, with options of `shoal run`."""
     hosts = ",".join(f"vh{i}" for i in range(HOSTS))
     agent = f"{SHOAL} vhosts-exec {{host}} --"
     return subprocess.run(
         [
-            SHOAL, "vhosts", "-n", str(HOSTS), "--links", "2", "--rate", "none", "--",
+            SHOAL, "vhosts", "-n", str(HOSTS), "--links", "2", "--rate", rate, "--", *before,
             SHOAL, "run", "--no-tag", "--hosts", hosts, "--agent", agent, *options, "--",
             sys.executable, program, *arguments,
         ],
@@ -152,3 +189,31 @@ def test_wrong_options_are_told(tmp_path):
         assert result.returncode != 0
         for text in expected:
             assert text in result.stderr
+
+
+def train(tmp_path, steps, **options):
+    """The numbers of connections that are logged, and the one digest of all sums."""
+    program = tmp_path / "program.py"
+    program.write_text(TRAINING)
+    result = in_hosts(program, str(steps), SHOAL_LOG="info", **options)
+    assert result.returncode == 0, result.stderr
+    digests = result.stdout.split()
+    assert len(digests) == HOSTS and len(set(digests)) == 1
+    return re.findall(r"rank 0 info: .*large messages go over (\d)", result.stderr), digests[0]
+
+
+def test_streams_are_as_many_as_carry_more(tmp_path):
+    classes = tmp_path / "classes"
+    classes.write_text(CLASSES)
+    limited, sums = train(
+        tmp_path,
+        100,
+        before=("sh", "-c", SHAPED, "sh"),
+        SHOAL=str(SHOAL),
+        CLASSES=str(classes),
+        SHOAL_PORT=str(PORT),
+    )
+    assert limited[:1] == ["2"]
+    alone, sums_alone = train(tmp_path, 120, rate="1gbit")
+    assert alone == ["1"]
+    assert sums == sums_alone

@@ -110,13 +110,22 @@ static struct coll_choice choice_of(const struct comm_group *group, const struct
                                 .forced = base_option_text(OPTION_ALGORITHM)};
 }
 
-/* The same on all ranks. */
+/* Whether links are measured while this goes on. The same on all ranks. */
+static bool is_counted(const struct comm_group *group, const struct comm_call *call)
+{
+    uint64_t parts = call->kind == COLL_ALLREDUCE ? 1 : (uint64_t)group->size;
+    bool whole = call->kind == COLL_ALLREDUCE || call->kind == COLL_ALLGATHER ||
+                 call->kind == COLL_REDUCE_SCATTER;
+    return whole && !call->counts &&
+           call->count >= COMM_SHARES_BYTES_MIN / kernel_dtype_bytes(call->dtype) / parts &&
+           comm_steer_measures(group);
+}
+
+/* Likewise. */
 static bool is_steered(const struct comm_group *group, const struct comm_call *call)
 {
     const struct coll_algorithm *algorithm;
-    if (call->kind != COLL_ALLREDUCE ||
-        call->count < COMM_SHARES_BYTES_MIN / kernel_dtype_bytes(call->dtype) ||
-        !comm_steer_can(group))
+    if (call->kind != COLL_ALLREDUCE || !call->counted || !comm_steer_can(group))
         return false;
     struct coll_shape shape = shape_of(group, call);
     struct coll_choice choice = choice_of(group, call);
@@ -175,6 +184,7 @@ enum shoal_status api_submit(struct comm_group *group, struct comm_call *call,
         atomic_store(&group->served->timeout_ms, atomic_load(&group->timeout_ms));
         return api_submit_served(group->served, call, request);
     }
+    call->counted = is_counted(group, call);
     call->steered = is_steered(group, call);
     return comm_submit(group, &comm_path_plan, call, make_plan, request);
 }

@@ -69,7 +69,8 @@ static const struct base_option rows[OPTION_COUNT] = {
             .maximum = 8,
             .zero_too = true,
             .help = "connections to each peer on another host, over which large messages are cut; "
-                    "0: one per interface; raise it where one connection does not fill the link",
+                    "0: one per interface, and more where these prove to carry more; set it to "
+                    "keep to a number",
         },
     [OPTION_HOST_ID] =
         {

@@ -25,6 +25,7 @@ struct comm_call {
     int tag;
     bool in_place;
     bool steered;    /* its parts follow the rates of the links: steer.h */
+    bool counted;    /* large, between hosts: links are measured meanwhile, also there */
     bool has_factor; /* PREMUL_SUM */
     unsigned char factor[16];
     struct shoal_recv_info *info; /* receive */

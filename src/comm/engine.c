@@ -79,6 +79,12 @@ bool comm_engine_flow(const struct comm_engine *engine, int peer, struct net_flo
     return endpoint && net_of(endpoint)->flow(endpoint, peer, out);
 }
 
+void comm_engine_use_streams(struct comm_engine *engine, int count)
+{
+    for (int i = 0; i < engine->endpoint_count; i++)
+        net_of(engine->endpoints[i])->use_streams(engine->endpoints[i], count);
+}
+
 enum shoal_status comm_engine_watch(struct comm_engine *engine, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN};

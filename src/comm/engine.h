@@ -104,6 +104,10 @@ struct comm_group *comm_engine_find_group(struct comm_engine *engine, uint64_t c
 /* What the link to a peer (a world rank) has carried; false: not known. */
 bool comm_engine_flow(const struct comm_engine *engine, int peer, struct net_flow *out);
 
+/* Large messages go over so many connections to each peer by each interface from now on. Token
+ * held; allocates. */
+void comm_engine_use_streams(struct comm_engine *engine, int count);
+
 /* Opens a link to a peer, so that each sees when the other is lost. */
 void comm_engine_greet(struct comm_engine *engine, int peer);
 /* Tells the group's servers that this rank closes it. */

@@ -387,9 +387,13 @@ enum shoal_status meet_end(struct meeting *meeting)
  */
 
 static const enum base_option_id setting_options[MEET_SETTING_COUNT] = {
-    [MEET_EAGER_BYTES] = OPTION_EAGER_BYTES,   [MEET_SEGMENT_BYTES] = OPTION_SEGMENT_BYTES,
-    [MEET_REPRODUCIBLE] = OPTION_REPRODUCIBLE, [MEET_RING_BYTES] = OPTION_RING_BYTES,
-    [MEET_CHUNK_BYTES] = OPTION_CHUNK_BYTES,   [MEET_LOCAL] = OPTION_LOCAL,
+    [MEET_EAGER_BYTES] = OPTION_EAGER_BYTES,
+    [MEET_SEGMENT_BYTES] = OPTION_SEGMENT_BYTES,
+    [MEET_REPRODUCIBLE] = OPTION_REPRODUCIBLE,
+    [MEET_STREAMS] = OPTION_STREAMS,
+    [MEET_RING_BYTES] = OPTION_RING_BYTES,
+    [MEET_CHUNK_BYTES] = OPTION_CHUNK_BYTES,
+    [MEET_LOCAL] = OPTION_LOCAL,
 };
 
 void meet_settings(const struct shoal_group_options *options, struct meet_card *card)

@@ -18,6 +18,7 @@ enum meet_setting {
     MEET_EAGER_BYTES,
     MEET_SEGMENT_BYTES,
     MEET_REPRODUCIBLE,
+    MEET_STREAMS,
     MEET_RING_BYTES, /* from here on: among the ranks of a host */
     MEET_CHUNK_BYTES,
     MEET_LOCAL,

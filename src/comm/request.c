@@ -329,7 +329,7 @@ static enum shoal_status submit(struct comm_group *group, const struct comm_path
     bool known = true;
     if (comm_group_broken(group))
         return comm_group_health(group);
-    if (call->steered)
+    if (call->counted)
         TRY(comm_steer_next(group, make, &known));
     bool held = !known || (comm_steer_holds(group) && call->kind < COLL_SEND);
     if (make && known)
@@ -338,7 +338,7 @@ static enum shoal_status submit(struct comm_group *group, const struct comm_path
     enum shoal_status status = blocks && !held && may_run_here(group, path)
                                    ? run_here(group, path, call, plan)
                                    : enqueue(group, path, call, plan, held, out);
-    if (status == SHOAL_OK && call->steered)
+    if (status == SHOAL_OK && call->counted)
         comm_steer_count(group);
     return status;
 }

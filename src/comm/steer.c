@@ -2,7 +2,7 @@
 /*
  * steer.c: exchanges of what was measured, and which operation goes by which.
  *
- * Period e has the steered operations e P to (e+1) P - 1. An exchange begins after the last one of
+ * Period e has the counted operations e P to (e+1) P - 1. An exchange begins after the last one of
  * each period, and operations go by it from the first one of the period after next on: exchange e
  * is used before operation (e+2) P. A request that comes before its exchange has ended is held, and
  * with it all collectives of the group behind it, since the engine starts them in their order; the
@@ -22,6 +22,7 @@
 #include "base/memory.h"
 #include "base/options.h"
 #include "comm/shares.h"
+#include "comm/streams.h"
 
 #define FINISH_MS      5000
 #define FINISH_LOOK_MS 1
@@ -31,18 +32,25 @@ struct exchange {
     struct comm_group *group;
     struct comm_request *request;
     bool has_ended;
-    uint64_t *own; /* [words] this rank's report */
-    uint64_t *all; /* [size * words] */
+    struct comm_streams_period period; /* the one behind it */
+    uint64_t *own;                     /* [words] this rank's report */
+    uint64_t *all;                     /* [size * words] */
 };
 
 struct comm_steering {
     comm_make_plan *make;
+    bool has_shares, has_streams; /* what is chosen by the measurements */
+    int words;                    /* of a report */
     struct comm_shares shares;
-    uint32_t version, last_version; /* in use; given so far */
-    uint64_t number;                /* of the next operation */
-    uint64_t turned;                /* the last one whose exchange was used */
-    struct exchange *first, **end;  /* not used yet, oldest first */
-    struct exchange *used;          /* whose requests are still to be given back */
+    struct comm_streams streams;
+    struct comm_streams_period period;  /* what the next exchange reports of */
+    struct comm_streams_window carried; /* by all flows up to the last one */
+    uint64_t carried_us;                /* when that was, by rank 0's clock; 0: there was none */
+    uint32_t version, last_version;     /* in use; given so far */
+    uint64_t number;                    /* of the next operation */
+    uint64_t turned;                    /* the last one whose exchange was used */
+    struct exchange *first, **end;      /* not used yet, oldest first */
+    struct exchange *used;              /* whose requests are still to be given back */
     struct comm_request *held, **held_end;
     uint64_t held_number; /* of the first held one */
 };
@@ -55,6 +63,17 @@ bool comm_steer_can(const struct comm_group *group)
            group->size >= COMM_SHARES_RANKS_MIN && group->size <= COMM_SHARES_RANKS_MAX &&
            group->world && group->world->tcp &&
            strcmp(base_option_text(OPTION_SHARES), "auto") == 0;
+}
+
+static bool tries_streams(const struct comm_group *group)
+{
+    return group->is_root && group->server_count == 0 && group->host_count > 1 && group->world &&
+           group->world->tcp && base_option_int(OPTION_STREAMS) == 0;
+}
+
+bool comm_steer_measures(const struct comm_group *group)
+{
+    return comm_steer_can(group) || tries_streams(group);
 }
 
 static void steering_free(struct comm_steering *steering)
@@ -70,7 +89,15 @@ static enum shoal_status steering_create(struct comm_group *group, comm_make_pla
     steering->make = make;
     steering->end = &steering->first;
     steering->held_end = &steering->held;
-    enum shoal_status status = comm_shares_init(group->size, &steering->shares);
+    steering->has_shares = comm_steer_can(group);
+    steering->has_streams = tries_streams(group);
+    steering->words = steering->has_shares ? comm_shares_words(group->size) : 3;
+    steering->shares.even = true;
+    comm_streams_init(&steering->streams);
+    steering->period = comm_streams_plan(&steering->streams);
+    enum shoal_status status = SHOAL_OK;
+    if (steering->has_shares)
+        status = comm_shares_init(group->size, &steering->shares);
     if (status != SHOAL_OK) {
         base_free(steering);
         return status;
@@ -94,7 +121,7 @@ uint32_t comm_steer_version(const struct comm_group *group, const struct comm_ca
 /* ---- use of an exchange -------------------------------------------------------------------- */
 
 /* Rank 0 says it for all, who come to the same. */
-static void report(const struct comm_group *group)
+static void report_shares(const struct comm_group *group)
 {
     const struct comm_shares *shares = &group->steering->shares;
     char text[COMM_SHARES_RANKS_MAX * 24] = "";
@@ -115,6 +142,41 @@ static void report(const struct comm_group *group)
              group->name, text);
 }
 
+static void report_streams(const struct comm_group *group)
+{
+    const struct comm_streams *streams = &group->steering->streams;
+    bool more = streams->tried != 0 || streams->best == COMM_STREAMS_MAX;
+    int fewer = streams->best / (more ? 2 : 1);
+    if (group->rank == 0)
+        base_log(BASE_LOG_INFO,
+                 "group '%s': %d connections to a peer carry %.1f MB/s a flow, %d carry %.1f: "
+                 "large messages go over %d",
+                 group->name, 2 * fewer, (double)streams->more_rate / 1000, fewer,
+                 (double)streams->fewer_rate / 1000, streams->best);
+}
+
+static void judge_streams(struct comm_group *group, const struct exchange *exchange)
+{
+    struct comm_steering *steering = group->steering;
+    struct comm_streams_window now = {0}, before = steering->carried;
+    uint64_t now_us = exchange->all[0], before_us = steering->carried_us;
+    struct comm_streams_period period = steering->period;
+    for (int rank = 0; rank < group->size; rank++) {
+        const uint64_t *report = exchange->all + (size_t)rank * (size_t)steering->words;
+        for (int i = 1; i < steering->words; i += 2) {
+            now.bytes += report[i];
+            now.busy_us += report[i + 1];
+        }
+    }
+    steering->carried = now;
+    steering->carried_us = now_us;
+    steering->period = exchange->period;
+    now.bytes -= before.bytes;
+    now.busy_us -= before.busy_us;
+    if (before_us != 0 && comm_streams_judge(&steering->streams, period, now_us - before_us, now))
+        report_streams(group);
+}
+
 static void use(struct comm_group *group, struct exchange *exchange)
 {
     struct comm_steering *steering = group->steering;
@@ -123,18 +185,27 @@ static void use(struct comm_group *group, struct exchange *exchange)
         steering->end = &steering->first;
     exchange->next = steering->used;
     steering->used = exchange;
-    if (!comm_shares_judge(&steering->shares, exchange->all))
+    if (steering->has_streams)
+        judge_streams(group, exchange);
+    if (!steering->has_shares || !comm_shares_judge(&steering->shares, exchange->all))
         return;
     steering->version = steering->shares.even ? 0 : ++steering->last_version;
     comm_plan_drop_versions(group, steering->version);
-    report(group);
+    report_shares(group);
+}
+
+/* Streams are settled after a while, shares never. */
+static bool has_exchange(const struct comm_steering *steering, uint64_t period)
+{
+    return steering->has_shares || period < COMM_STREAMS_PERIODS;
 }
 
 /* Puts the shares in place for the operation of that number. False: they are not known yet. */
 static bool turn_to(struct comm_group *group, uint64_t number)
 {
     struct comm_steering *steering = group->steering;
-    bool begins = number % COMM_STEER_PERIOD == 0 && number >= 2 * COMM_STEER_PERIOD;
+    bool begins = number % COMM_STEER_PERIOD == 0 && number >= 2 * COMM_STEER_PERIOD &&
+                  has_exchange(steering, number / COMM_STEER_PERIOD - 2);
     if (!begins || steering->turned == number)
         return true;
     if (!steering->first || !steering->first->has_ended)
@@ -167,11 +238,46 @@ void comm_steer_hold(struct comm_group *group, struct comm_request *request)
     steering->held_end = &request->next;
 }
 
+/* ---- requests ------------------------------------------------------------------------------ */
+
+/* Where the kernel does not count, it stays zero, and nothing will be known of that flow. */
+static void fill_report(const struct comm_group *group, uint64_t *report)
+{
+    bool each = group->steering->has_shares;
+    memset(report, 0, sizeof(*report) * (size_t)group->steering->words);
+    report[0] = (uint64_t)base_now_ns() / 1000;
+    for (int peer = 0; peer < group->size; peer++) {
+        struct net_flow flow = {0};
+        if (peer != group->rank)
+            comm_engine_flow(group->engine, group->members[peer], &flow);
+        report[1 + (each ? 2 * peer : 0)] += flow.acked_bytes;
+        report[2 + (each ? 2 * peer : 0)] += flow.busy_us;
+    }
+}
+
+/* Token held. */
+static enum shoal_status start_exchange(struct comm_group *group, struct comm_request *request)
+{
+    struct exchange *exchange = request->callback_user;
+    fill_report(group, exchange->own);
+    if (group->steering->has_streams)
+        comm_engine_use_streams(group->engine, exchange->period.count);
+    return comm_path_plan.start(group, request);
+}
+
+static const struct comm_path exchange_path = {NULL, start_exchange, true};
+
+/* When an exchange leaves for the engine: on all ranks after the same ones have been used. */
+static void plan_streams(struct comm_steering *steering, struct exchange *exchange)
+{
+    exchange->period = comm_streams_plan(&steering->streams);
+}
+
 /* Gives the first held request its plan, if it has none. False: its shares are not known yet. */
 static bool cut_held(struct comm_group *group, struct comm_request *request)
 {
     struct comm_steering *steering = group->steering;
-    if (!request->call.steered || comm_group_broken(group))
+    if (!request->call.counted || comm_group_broken(group))
         return true;
     if (!turn_to(group, steering->held_number))
         return false;
@@ -193,34 +299,13 @@ static void let_go(struct comm_group *group)
         steering->held = request->next;
         if (!steering->held)
             steering->held_end = &steering->held;
+        if (request->path == &exchange_path)
+            plan_streams(steering, request->callback_user);
         comm_progress_submit(group->world, request);
     }
 }
 
 /* ---- exchanges ----------------------------------------------------------------------------- */
-
-/* Where the kernel does not count, it stays zero, and nothing will be known of that flow. */
-static void fill_report(const struct comm_group *group, uint64_t *report)
-{
-    report[0] = (uint64_t)base_now_ns() / 1000;
-    for (int peer = 0; peer < group->size; peer++) {
-        struct net_flow flow = {0};
-        if (peer != group->rank)
-            comm_engine_flow(group->engine, group->members[peer], &flow);
-        report[1 + 2 * peer] = flow.acked_bytes;
-        report[2 + 2 * peer] = flow.busy_us;
-    }
-}
-
-/* Token held. */
-static enum shoal_status start_exchange(struct comm_group *group, struct comm_request *request)
-{
-    struct exchange *exchange = request->callback_user;
-    fill_report(group, exchange->own);
-    return comm_path_plan.start(group, request);
-}
-
-static const struct comm_path exchange_path = {NULL, start_exchange, true};
 
 static void on_end(void *user, enum shoal_status status)
 {
@@ -241,7 +326,7 @@ static void exchange_free(struct exchange *exchange)
 static enum shoal_status exchange_create(struct comm_group *group, struct exchange **out)
 {
     struct exchange *exchange;
-    int words = comm_shares_words(group->size);
+    int words = group->steering->words;
     TRY(BASE_NEW(&exchange, "an exchange of rates"));
     exchange->group = group;
     enum shoal_status status =
@@ -281,7 +366,7 @@ static enum shoal_status begin_exchange(struct comm_group *group)
                              .dtype = SHOAL_U64,
                              .in = exchange->own,
                              .out = exchange->all,
-                             .count = (uint64_t)comm_shares_words(group->size)};
+                             .count = (uint64_t)steering->words};
     enum shoal_status status = comm_plan_take(group, &call, steering->make, &plan);
     if (status == SHOAL_OK)
         status = comm_request_begin(group, &exchange_path, &call, plan, &exchange->request);
@@ -292,17 +377,21 @@ static enum shoal_status begin_exchange(struct comm_group *group)
     *steering->end = exchange;
     steering->end = &exchange->next;
     status = comm_request_on_done(exchange->request, on_end, exchange);
-    if (steering->held)
+    if (steering->held) {
         comm_steer_hold(group, exchange->request);
-    else
+    } else {
+        plan_streams(steering, exchange);
         comm_progress_submit(group->world, exchange->request);
+    }
     comm_progress_kick(group->world);
     return status;
 }
 
 void comm_steer_count(struct comm_group *group)
 {
-    if (++group->steering->number % COMM_STEER_PERIOD != 0)
+    uint64_t number = ++group->steering->number;
+    if (number % COMM_STEER_PERIOD != 0 ||
+        !has_exchange(group->steering, number / COMM_STEER_PERIOD - 1))
         return;
     free_used(group->steering);
     enum shoal_status status = begin_exchange(group);

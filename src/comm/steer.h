@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * steer.h: large allreduces between hosts follow the rates of the ranks' links.
+ * steer.h: large operations between hosts follow the ranks' links: allreduces their rates
+ * (shares.h), and the connections of which links consist what these carry (streams.h).
  *
  * After every COMM_STEER_PERIOD such operations of a group its ranks exchange what their kernels
- * have counted of the flows between them since the last time, by an allgather of the library's own
- * that goes beside the user's operations. All have the same numbers then and judge alike
- * (shares.h). The operation's number says which exchange it goes by: the one that was begun a whole
- * period before its own. That has nearly always ended; where not, the operation's request is held
- * back until it has. No thread waits for it, and whatever the timing, all ranks cut alike.
+ * have counted of the flows between them, by an allgather of the library's own that goes beside the
+ * user's operations. All have the same numbers then and judge alike. The operation's number says
+ * which exchange it goes by: the one that was begun a whole period before its own. That has nearly
+ * always ended; where not, the operation's request is held back until it has. No thread waits for
+ * it, and whatever the timing, all ranks cut alike.
+ *
+ * How many connections are used from a period on is decided when the exchange before it leaves, by
+ * the same exchanges on all ranks, and put in place when it starts.
  *
  * Called with the group's door held, where nothing else is said.
  */
@@ -21,11 +25,14 @@
 
 #define COMM_STEER_PERIOD 4
 
-/* Whether the group's operations can follow its links: ranks on hosts of their own, neither too few
+/* Whether the group's allreduces can follow its links: ranks on hosts of their own, neither too few
  * nor too many, and not switched off. Any thread. */
 bool comm_steer_can(const struct comm_group *group);
+/* Whether its links are measured at all: for that, or to choose their connections, which is done in
+ * a world's first group where the options leave their number open. Any thread. */
+bool comm_steer_measures(const struct comm_group *group);
 
-/* Before a steered call gets its number: puts its shares in place. *known false: they are not known
+/* Before a counted call gets its number: puts its shares in place. *known false: they are not known
  * yet. Then it has to become a request without a plan, which comm_steer_hold takes. `make`: as in
  * comm_submit. SHOAL_ERR_MEMORY. */
 enum shoal_status comm_steer_next(struct comm_group *group, comm_make_plan *make, bool *known);
@@ -33,7 +40,7 @@ enum shoal_status comm_steer_next(struct comm_group *group, comm_make_plan *make
 bool comm_steer_holds(const struct comm_group *group);
 /* Keeps a request until the shares of all before it and its own are known; then it is queued. */
 void comm_steer_hold(struct comm_group *group, struct comm_request *request);
-/* After a steered call has got its number: begins an exchange where a period ends. Breaks the group
+/* After a counted call has got its number: begins an exchange where a period ends. Breaks the group
  * where that is not possible. */
 void comm_steer_count(struct comm_group *group);
 

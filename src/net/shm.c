@@ -119,5 +119,6 @@ const struct net_transport net_shm = {
     .disarm = net_ring_endpoint_disarm,
     .wake = net_ring_endpoint_wake,
     .flow = net_no_flow,
+    .use_streams = net_no_streams,
     .close = net_ring_endpoint_close,
 };

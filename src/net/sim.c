@@ -343,5 +343,6 @@ const struct net_transport net_sim = {
     .disarm = disarm,
     .wake = wake,
     .flow = net_no_flow,
+    .use_streams = net_no_streams,
     .close = close_endpoint,
 };

@@ -102,7 +102,7 @@ static void run_timers(struct net_tcp *ep)
 /* While a frame comes in pieces, all streams get their turns. */
 static bool may_be_hot(const struct net_tcp_link *link)
 {
-    return link->state == NET_TCP_LINK_STANDING && (link->stream_count == 1 || !link->in_frame);
+    return link->state == NET_TCP_LINK_STANDING && !link->in_pieces;
 }
 
 static void stream_event(struct net_tcp *ep, struct net_tcp_stream *stream, uint32_t events)
@@ -258,6 +258,21 @@ static void divert(struct net_endpoint *endpoint, int peer)
     own(endpoint)->links[peer].payload = NULL;
 }
 
+static void use_streams(struct net_endpoint *endpoint, int count)
+{
+    struct net_tcp *ep = own(endpoint);
+    int ways = ep->interfaces.way_count > 1 ? ep->interfaces.way_count : 1;
+
+    BASE_ASSERT(count >= 1);
+    count = count < NET_TCP_STREAMS_MAX / ways ? count * ways : NET_TCP_STREAMS_MAX;
+    if (ep->fixed_streams || ep->streams == count)
+        return;
+    ep->streams = count;
+    for (int i = 0; i < ep->options.size; i++)
+        if (ep->links[i].state == NET_TCP_LINK_STANDING)
+            net_tcp_spread(ep, &ep->links[i]);
+}
+
 /* ---- open ---- */
 
 static enum shoal_status bind_listener(int fd, int family, int port)
@@ -357,13 +372,15 @@ static enum shoal_status set_streams(struct net_tcp *ep)
     if (ep->options.streams < 0 || ep->options.streams > NET_TCP_STREAMS_MAX)
         return base_error(SHOAL_ERR_ARGUMENT, "%d streams: 1 to %d are possible",
                           ep->options.streams, NET_TCP_STREAMS_MAX);
-    if (ep->options.streams == 0)
+    ep->fixed_streams = ep->options.streams > 0;
+    if (!ep->fixed_streams)
         ep->options.streams = ways;
     if (ep->options.streams < ways)
         return base_error(SHOAL_ERR_OPTION,
                           "SHOAL_STREAMS=%d is fewer than the %d interfaces of SHOAL_INTERFACE=%s: "
                           "each needs a stream",
                           ep->options.streams, ways, ep->options.interface);
+    ep->streams = ep->options.streams;
     return SHOAL_OK;
 }
 
@@ -522,5 +539,6 @@ const struct net_transport net_tcp = {
     .disarm = disarm,
     .wake = wake,
     .flow = net_tcp_flow,
+    .use_streams = use_streams,
     .close = close_endpoint,
 };

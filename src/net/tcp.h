@@ -24,6 +24,8 @@
  * A link has 1 to 8 streams, each a connection of its own. The first one makes it stand and carries
  * all headers in their order; the side that connected it opens the others at once, which join when
  * they have passed the same proof. With several interfaces, stream i goes by interface i mod n.
+ * Those that use_streams asks for come later in the same way, but the link does without them where
+ * they can't be opened; once they stand they stay, also while they are not used.
  *
  * On the wire, after the proof (net/proof.h): the acceptor's 8 bytes `ready`, then messages both
  * ways, a header each and what belongs to it; the top bits of the header's length say which kind:
@@ -160,6 +162,7 @@ struct net_tcp_stream {
     bool full;        /* the kernel takes no more now */
     bool wants_out;
     bool paused;     /* its next message has to wait for another stream */
+    bool optional;   /* the link stands also if this can't be opened */
     bool end_seen;   /* while it was paused */
     int write_error; /* errno of the send that failed; the rest of the input is still read */
     struct net_tcp_piece *piece; /* NULL until the stream stands */
@@ -167,6 +170,7 @@ struct net_tcp_stream {
     unsigned char *buffer; /* NET_TCP_BUFFER_BYTES, behind the piece */
     size_t begin, end;     /* bytes in it that are not taken yet */
     uint64_t at, left;     /* of the frame's payload, what comes here next */
+    uint64_t busy_us;      /* as the flow was last read */
     /* for messages */
     union net_tcp_address own;
     char interface[IF_NAMESIZE]; /* "": not known */
@@ -179,7 +183,10 @@ struct net_tcp_link {
     struct net_tcp_stream first;
     struct net_tcp_stream *streams[NET_TCP_STREAMS_MAX]; /* [0]: first; NULL: never opened */
     int stream_count;                                    /* that stand */
-    bool connected_here;                                 /* so this side opens the others */
+    int spread;          /* large frames are cut over the first so many of them */
+    bool connected_here; /* so this side opens the others */
+    bool full_house;     /* an optional one could not be opened, and none is tried again */
+    uint64_t busy_us;    /* while any of them was busy, as the flow was last read */
     struct net_frame_queue queue;
     int incoming; /* slot with the peer's hello; -1: none */
     bool flushing;
@@ -192,7 +199,7 @@ struct net_tcp_link {
     struct net_frame *cut;
     uint64_t cut_given; /* bytes of its payload that streams were given */
     uint64_t cut_count; /* frames cut so far */
-    int turn;           /* the stream that is asked first whether it has room */
+    int turn;           /* the stream that is asked first whether it has room for a piece */
     /* what is arriving */
     bool in_frame, in_pieces;
     struct net_header header;
@@ -215,6 +222,8 @@ struct net_tcp {
     struct net_events events;
     struct net_endpoint_options options;
     struct net_tcp_interfaces interfaces;
+    int streams;        /* in use on each link; options.streams of them a link can't do without */
+    bool fixed_streams; /* the options gave their number */
     int epoll_fd, listen_fd, wake_fd, timer_fd;
     int interfaces_fd; /* tells that interfaces change; -1: nobody does */
     int64_t timer_ns;  /* when the timer will fire */
@@ -293,6 +302,10 @@ enum shoal_status net_tcp_get_stream(struct net_tcp_link *link, int number,
 /* The connection passed the proof: the first stream makes the link stand, others join it. Takes fd.
  */
 void net_tcp_stand(struct net_tcp *ep, struct net_tcp_stream *stream, int fd);
+/* Opens what the link lacks of the endpoint's streams, and spreads large frames over those. */
+void net_tcp_spread(struct net_tcp *ep, struct net_tcp_link *link);
+/* The stream could not be opened and is done without. */
+void net_tcp_give_up_stream(struct net_tcp_stream *stream, const char *text);
 /* Asks epoll for what the stream waits for. */
 void net_tcp_watch_stream(struct net_tcp *ep, struct net_tcp_stream *stream);
 void net_tcp_report_lost(struct net_tcp *ep, const struct net_tcp_link *link, const char *text);

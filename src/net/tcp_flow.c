@@ -22,22 +22,30 @@ static bool read_stream(const struct net_tcp_stream *stream, struct net_flow *ou
     return true;
 }
 
-/* The streams of a link work side by side: their bytes add up, their times don't. */
+/* The streams of a link work side by side: their bytes add up, their times don't. Since the flow
+ * was last read the link was busy for as long as the busiest of them. */
 bool net_tcp_flow(struct net_endpoint *endpoint, int peer, struct net_flow *out)
 {
-    const struct net_tcp_link *link = &((struct net_tcp *)endpoint)->links[peer];
+    struct net_tcp_link *link = &((struct net_tcp *)endpoint)->links[peer];
     struct net_flow sum = {0}, one;
+    uint64_t longest_us = 0;
 
     if (link->state != NET_TCP_LINK_STANDING)
         return false;
     for (int i = 0; i < NET_TCP_STREAMS_MAX; i++) {
-        if (link->streams[i] == NULL || link->streams[i]->fd < 0)
+        struct net_tcp_stream *stream = link->streams[i];
+
+        if (stream == NULL || stream->fd < 0)
             continue;
-        if (!read_stream(link->streams[i], &one))
+        if (!read_stream(stream, &one))
             return false;
         sum.acked_bytes += one.acked_bytes;
-        sum.busy_us = one.busy_us > sum.busy_us ? one.busy_us : sum.busy_us;
+        if (one.busy_us - stream->busy_us > longest_us)
+            longest_us = one.busy_us - stream->busy_us;
+        stream->busy_us = one.busy_us;
     }
+    link->busy_us += longest_us;
+    sum.busy_us = link->busy_us;
     *out = sum;
     return true;
 }

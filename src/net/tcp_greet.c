@@ -171,6 +171,10 @@ static void fail_opening(struct net_tcp *ep, struct net_tcp_stream *stream)
                 (size_t)snprintf(text + used, sizeof(text) - used, "%s %s: %s", i > 0 ? ";" : "",
                                  address, failure_text(failure, cause, sizeof(cause)));
     }
+    if (stream->optional) {
+        net_tcp_give_up_stream(stream, text);
+        return;
+    }
     net_tcp_say_words(ep, stream->link, NULL, text);
     net_tcp_lose(ep, stream->link, why, text);
 }
@@ -317,6 +321,10 @@ void net_tcp_start_opening(struct net_tcp *ep, struct net_tcp_stream *stream)
         opening->deadline_ns = base_deadline_ns(ep->options.connect_timeout_ms);
         opening->retry_ns = opening->begun_ns;
         status = candidates_of(ep, stream, opening);
+    }
+    if (status != SHOAL_OK && stream->optional) {
+        net_tcp_give_up_stream(stream, base_error_text());
+        return;
     }
     if (status != SHOAL_OK) {
         net_tcp_lose(ep, link, SHOAL_ERR_PEER_UNREACHABLE, base_error_text());

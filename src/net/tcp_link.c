@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "net/tcp.h"
@@ -216,22 +217,71 @@ static void tune(struct net_tcp *ep, struct net_tcp_stream *stream)
     if (ep->interfaces.way_count > 1 && stream->interface[0] != '\0')
         (void)setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, stream->interface,
                          (socklen_t)strlen(stream->interface));
-    if (stream->number == 0)
-        return;
-    net_tcp_set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES);
-    net_tcp_set_option(stream->link->first.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES);
+}
+
+static void open_stream(struct net_tcp *ep, struct net_tcp_link *link, int number)
+{
+    bool optional = number >= ep->options.streams;
+    struct net_tcp_stream *stream;
+
+    if (net_tcp_get_stream(link, number, &stream) == SHOAL_OK) {
+        stream->optional = optional;
+        net_tcp_start_opening(ep, stream);
+    } else if (optional) {
+        link->full_house = true;
+    } else {
+        net_tcp_lose(ep, link, SHOAL_ERR_PEER_LOST, base_error_text());
+    }
+}
+
+static bool is_missing(const struct net_tcp_link *link, int number)
+{
+    const struct net_tcp_stream *stream = link->streams[number];
+
+    return stream == NULL || (stream->fd < 0 && stream->opening == NULL);
 }
 
 static void open_others(struct net_tcp *ep, struct net_tcp_link *link)
 {
-    for (int i = 1; i < ep->options.streams && link->state == NET_TCP_LINK_STANDING; i++) {
-        struct net_tcp_stream *stream;
+    bool closing = link->end_seen_ns != 0;
 
-        if (net_tcp_get_stream(link, i, &stream) == SHOAL_OK)
-            net_tcp_start_opening(ep, stream);
-        else
-            net_tcp_lose(ep, link, SHOAL_ERR_PEER_LOST, base_error_text());
-    }
+    for (int i = 1; i < ep->streams && link->state == NET_TCP_LINK_STANDING; i++)
+        if (is_missing(link, i) && !link->full_house && !closing)
+            open_stream(ep, link, i);
+}
+
+void net_tcp_give_up_stream(struct net_tcp_stream *stream, const char *text)
+{
+    base_log(BASE_LOG_INFO, "the link to rank %d has no stream %d: %s", stream->link->peer,
+             stream->number, text);
+    stream->link->full_house = true;
+    net_tcp_end_opening(stream);
+}
+
+/* 0: as much as the kernel likes. */
+static void limit_unsent(const struct net_tcp_link *link, int bytes)
+{
+    for (int i = 0; i < NET_TCP_STREAMS_MAX; i++)
+        if (link->streams[i] != NULL && link->streams[i]->fd >= 0)
+            net_tcp_set_option(link->streams[i]->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, bytes);
+}
+
+void net_tcp_spread(struct net_tcp *ep, struct net_tcp_link *link)
+{
+    bool was_alone = link->spread <= 1;
+
+    if (link->connected_here)
+        open_others(ep, link);
+    if (link->state != NET_TCP_LINK_STANDING)
+        return;
+    link->spread = 1;
+    for (int i = 1; i < ep->streams; i++)
+        if (link->streams[i] != NULL && link->streams[i]->fd >= 0)
+            link->spread = ep->streams;
+    if (link->spread > 1)
+        limit_unsent(link, UNSENT_BYTES);
+    else if (!was_alone)
+        limit_unsent(link, 0);
 }
 
 void net_tcp_watch_stream(struct net_tcp *ep, struct net_tcp_stream *stream)
@@ -279,8 +329,7 @@ void net_tcp_stand(struct net_tcp *ep, struct net_tcp_stream *stream, int fd)
     net_tcp_watch_stream(ep, stream);
     net_tcp_timer_at(ep, ep->watch_ns);
     net_tcp_mark_dirty(ep, link);
-    if (stream->number == 0 && connected_here)
-        open_others(ep, link);
+    net_tcp_spread(ep, link);
 }
 
 /* ---- parting ---- */

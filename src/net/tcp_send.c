@@ -21,7 +21,7 @@
 
 #define GATHER_FRAMES   32
 #define SENDS_PER_FLUSH 8
-#define CUT_BYTES_MIN   (16 << 10) /* a shorter payload is not worth a second header */
+#define CUT_BYTES_MIN   (16 << 10) /* shorter payloads are not worth a second header */
 #define PIECE_BYTES_MAX (64 << 10)
 
 void net_tcp_mark_dirty(struct net_tcp *ep, struct net_tcp_link *link)
@@ -47,8 +47,8 @@ void net_tcp_flush_dirty(struct net_tcp *ep)
 /* Whether the frame is to be cut when its turn comes. */
 static bool is_to_be_cut(const struct net_tcp_link *link, const struct net_frame *frame)
 {
-    return link->stream_count > 1 && frame->done_bytes == 0 && frame != &link->good_bye &&
-           frame->header.payload_bytes > CUT_BYTES_MIN;
+    return link->spread > 1 && frame->done_bytes == 0 && frame != &link->good_bye &&
+           frame->header.payload_bytes >= CUT_BYTES_MIN;
 }
 
 /* ---- one system call ---- */
@@ -169,6 +169,7 @@ static void give_piece(struct net_tcp_link *link, struct net_tcp_stream *stream)
     if (piece->head_bytes == NET_HEADER_BYTES)
         piece->done_bytes = 0;
     link->cut_given += piece->bytes;
+    link->turn = (stream->number + 1) % NET_TCP_STREAMS_MAX;
 }
 
 static void send_piece(const struct net_tcp_link *link, struct net_tcp_stream *stream)
@@ -201,7 +202,8 @@ static bool has_room(const struct net_tcp_stream *stream)
 static bool serve(struct net_tcp_link *link, struct net_tcp_stream *stream)
 {
     struct net_tcp_piece *piece = stream->piece;
-    bool payload_left = link->cut_given < link->cut->header.payload_bytes;
+    bool payload_left =
+        link->cut_given < link->cut->header.payload_bytes && stream->number < link->spread;
     bool only_frame;
 
     if (!has_room(stream))
@@ -237,10 +239,7 @@ static bool send_cut(struct net_tcp *ep, struct net_tcp_link *link)
     for (int i = 0; i < NET_TCP_STREAMS_MAX && !is_cut_out(link); i++) {
         int number = (turn + i) % NET_TCP_STREAMS_MAX;
 
-        if (link->streams[number] == NULL || !serve(link, link->streams[number]))
-            continue;
-        link->turn = (number + 1) % NET_TCP_STREAMS_MAX;
-        moved = true;
+        moved |= link->streams[number] != NULL && serve(link, link->streams[number]);
     }
     if (is_cut_out(link)) {
         link->cut->done_bytes = NET_HEADER_BYTES + link->cut->header.payload_bytes;
@@ -298,8 +297,9 @@ static void want_out(struct net_tcp *ep, struct net_tcp_link *link, bool soon)
         if (stream == NULL || stream->fd < 0)
             continue;
         stream->full = stream->full && link->queue.first != NULL;
-        stream->wants_out =
-            link->queue.first != NULL && stream->write_error == 0 && (stream->full || soon);
+        stream->wants_out = link->queue.first != NULL && stream->write_error == 0 &&
+                            (stream->full || soon) &&
+                            (stream->number < link->spread || has_piece(stream));
         net_tcp_watch_stream(ep, stream);
     }
 }

@@ -149,6 +149,88 @@ static void large_frames_are_cut(void **state)
     suite_close(&suite);
 }
 
+static void send_both_ways(struct suite *suite, int frames)
+{
+    uint64_t received[2] = {suite->nodes[0].received_total, suite->nodes[1].received_total};
+
+    for (int i = 0; i < frames; i++) {
+        node_send(&suite->nodes[0], 1, LARGE_BYTES);
+        node_send(&suite->nodes[1], 0, LARGE_BYTES);
+    }
+    suite_until_received(suite, 0, received[0] + (uint64_t)frames);
+    suite_until_received(suite, 1, received[1] + (uint64_t)frames);
+}
+
+/* Connections come while frames flow, are left unused, and are used again. */
+static void number_that_changes(void **state)
+{
+    struct suite suite;
+    const int counts[] = {4, 1, 8, 2, 8};
+    int most = 1;
+
+    (void)state;
+    plan = alike("127.0.0.1", 0);
+    open_pair(&suite, 1);
+    for (int i = 0; i < 5; i++) {
+        uint64_t before[NET_TCP_STREAMS_MAX];
+
+        for (int side = 0; side < 2; side++)
+            net_tcp.use_streams(suite.nodes[side].endpoint, counts[i]);
+        send_both_ways(&suite, 3);
+        most = counts[i] > most ? counts[i] : most;
+        suite_until(&suite, all_stand, &(struct count){&suite, most});
+        for (int k = 0; k < most; k++)
+            before[k] = sent_on(&suite, k);
+        send_both_ways(&suite, 10);
+        for (int k = 0; k < most; k++)
+            assert_int_equal(sent_on(&suite, k) > before[k], k < counts[i]);
+    }
+    suite_close(&suite);
+}
+
+/* What was asked for by number stays so. */
+static void number_that_is_fixed(void **state)
+{
+    struct suite suite;
+
+    (void)state;
+    plan = alike("127.0.0.1", 2);
+    open_pair(&suite, 2);
+    for (int side = 0; side < 2; side++)
+        net_tcp.use_streams(suite.nodes[side].endpoint, 4);
+    send_both_ways(&suite, 10);
+    assert_int_equal(link_of(&suite.nodes[0], 1)->stream_count, 2);
+    suite_close(&suite);
+}
+
+static bool gave_up(void *user)
+{
+    const struct count *count = user;
+
+    return link_of(&count->suite->nodes[0], 1)->full_house;
+}
+
+/* The peer takes no further connections, as behind a firewall that counts them. */
+static void more_that_cannot_be_opened(void **state)
+{
+    struct suite suite;
+    struct net_tcp *peer;
+
+    (void)state;
+    plan = alike("127.0.0.1", 0);
+    plan.connect_timeout_ms = 300;
+    open_pair(&suite, 1);
+    peer = (struct net_tcp *)suite.nodes[1].endpoint;
+    assert_int_equal(shutdown(peer->listen_fd, SHUT_RDWR), 0);
+    for (int side = 0; side < 2; side++)
+        net_tcp.use_streams(suite.nodes[side].endpoint, 4);
+    send_both_ways(&suite, 3);
+    suite_until(&suite, gave_up, &(struct count){&suite, 0});
+    send_both_ways(&suite, 3);
+    assert_int_equal(link_of(&suite.nodes[0], 1)->stream_count, 1);
+    suite_close(&suite);
+}
+
 /* Only the side that connects decides; whatever the other one was told, it takes what comes. */
 static void sides_that_differ(void **state)
 {
@@ -282,10 +364,11 @@ static void wrong_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(large_frames_are_cut), cmocka_unit_test(sides_that_differ),
-        cmocka_unit_test(two_interfaces),       cmocka_unit_test(withdrawn_while_cut),
-        cmocka_unit_test(broken_stream),        cmocka_unit_test(unreachable_by_one_interface),
-        cmocka_unit_test(wrong_options),
+        cmocka_unit_test(large_frames_are_cut),         cmocka_unit_test(sides_that_differ),
+        cmocka_unit_test(number_that_changes),          cmocka_unit_test(number_that_is_fixed),
+        cmocka_unit_test(more_that_cannot_be_opened),   cmocka_unit_test(two_interfaces),
+        cmocka_unit_test(withdrawn_while_cut),          cmocka_unit_test(broken_stream),
+        cmocka_unit_test(unreachable_by_one_interface), cmocka_unit_test(wrong_options),
     };
     int failed = cmocka_run_group_tests_name("tcp, several streams", tests, NULL, NULL);
 

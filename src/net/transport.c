@@ -19,6 +19,7 @@ void net_transport_check(const struct net_transport *transport)
     BASE_ASSERT(transport->disarm != NULL);
     BASE_ASSERT(transport->wake != NULL);
     BASE_ASSERT(transport->flow != NULL);
+    BASE_ASSERT(transport->use_streams != NULL);
     BASE_ASSERT(transport->close != NULL);
 }
 
@@ -28,4 +29,10 @@ bool net_no_flow(struct net_endpoint *endpoint, int peer, struct net_flow *out)
     (void)peer;
     (void)out;
     return false;
+}
+
+void net_no_streams(struct net_endpoint *endpoint, int count)
+{
+    (void)endpoint;
+    (void)count;
 }

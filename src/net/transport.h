@@ -77,7 +77,8 @@ struct net_endpoint_options {
     unsigned char job[NET_JOB_BYTES]; /* the same on all ranks of the job, unlike any other job */
     unsigned char secret[NET_SECRET_BYTES]; /* the same on all ranks, known to nobody else */
     const char *interface;                  /* tcp: names or address prefixes; NULL: by the route */
-    int streams;                            /* tcp: connections to a peer; 0: one per interface */
+    int streams;                            /* tcp: connections to a peer; 0: one per interface,
+                                               and as many more as use_streams says */
     int64_t connect_timeout_ms;             /* from the first send to an open link */
     void *context; /* transport-specific: inproc's hall, shm's map, sim's world */
 };
@@ -141,6 +142,12 @@ struct net_transport {
      * that doesn't count. */
     bool (*flow)(struct net_endpoint *endpoint, int peer, struct net_flow *out);
 
+    /* From now on large frames go over so many connections to each peer by each interface, as far
+     * as they stand: this rank opens those that are missing on links that it has opened, the peer
+     * on the others. What can't be opened is done without. At least 1. Allocates. Nothing happens
+     * on transports without connections, or where the options gave a number. */
+    void (*use_streams)(struct net_endpoint *endpoint, int count);
+
     /* Says good-bye and frees. Blocks at most linger_ms. Reports nothing but `sent`; what still
      * arrives is thrown away. */
     void (*close)(struct net_endpoint *endpoint, int64_t linger_ms);
@@ -151,6 +158,8 @@ void net_transport_check(const struct net_transport *transport);
 
 /* `flow` of transports that don't count. */
 bool net_no_flow(struct net_endpoint *endpoint, int peer, struct net_flow *out);
+/* `use_streams` of transports without connections. */
+void net_no_streams(struct net_endpoint *endpoint, int count);
 
 /* One global symbol per transport. */
 extern const struct net_transport
