@@ -78,6 +78,7 @@ static struct coll_shape shape_of(const struct comm_group *group, const struct c
                                .shares = comm_steer_shares(group, call),
                                .host_of = group->host_of,
                                .host_count = group->host_count,
+                               .crowded = group->world && group->world->crowded,
                                .server_count = group->server_count};
     uint64_t segment_bytes = (uint64_t)base_option_int(OPTION_SEGMENT_BYTES);
     shape.segment_count =

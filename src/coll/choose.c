@@ -6,10 +6,12 @@
  * (never at the rank, in_place or alltoallv's counts), so all ranks choose alike.
  *
  * Why: a small message costs rounds, so everything goes in one round among few ranks and in log2 p
- * rounds among many. A large one costs bytes on the slowest port: with several ranks on a host the
- * sum is made there first. Then direct and ring have the same least bytes; direct has the fewer
- * rounds, but all its flows meet at each port. Measured on 4 and 8 hosts at 1 Gbit/s, large
- * messages (4 MiB and more) were 3 to 12 % nearer to the bound by the ring: ARCHITECTURE.md.
+ * rounds among many. Where hosts are parts of one machine whose cores they have to share, it costs
+ * the cores' time, so there the fewest messages are best. A large one costs bytes on the slowest
+ * port: with several ranks on a host the sum is made there first. Then direct and ring have the
+ * same least bytes; direct has the fewer rounds, but all its flows meet at each port. Measured on 4
+ * and 8 hosts at 1 Gbit/s, large messages (4 MiB and more) were 3 to 12 % nearer to the bound by
+ * the ring: ARCHITECTURE.md.
  *
  * Among hundreds of ranks a ring pays its latency 2(p-1) times, which only long blocks hide: with
  * 100 MB at 10 Gbit/s and 50 us it takes at best 1.9 times the bound among 2,048 ranks and 3.8
@@ -42,12 +44,13 @@
 
 enum condition {
     ALWAYS,
-    STACKED,       /* several hosts, several ranks on some */
-    SAME_WIDTH,    /* partial sums are no wider than elements: not of 16-bit floats */
-    LONG_BLOCKS,   /* the same, and a rank's share of the bytes is BLOCK_BYTES or more */
-    EVEN_HALVES,   /* the same as SAME_WIDTH, and the ranks are a power of two */
-    SERVED,        /* there are servers */
-    SERVED_STACKED /* and several hosts, several ranks on some */
+    STACKED,        /* several hosts, several ranks on some */
+    SAME_WIDTH,     /* partial sums are no wider than elements: not of 16-bit floats */
+    LONG_BLOCKS,    /* the same, and a rank's share of the bytes is BLOCK_BYTES or more */
+    EVEN_HALVES,    /* the same as SAME_WIDTH, and the ranks are a power of two */
+    SERVED,         /* there are servers */
+    SERVED_STACKED, /* and several hosts, several ranks on some */
+    CROWDED         /* the same as EVEN_HALVES, and hosts share too few cores */
 };
 
 /* Sizes: `bytes` of what one rank ends or begins with: the whole buffer of allreduce, reduce and
@@ -66,6 +69,7 @@ static const struct row table[] = {
     /* kind, condition, most ranks, most bytes, algorithm */
     {COLL_ALLREDUCE, SERVED_STACKED, MANY, ANY, "two_level"},
     {COLL_ALLREDUCE, SERVED, MANY, ANY, "direct"},
+    {COLL_ALLREDUCE, CROWDED, 8, 8 * KIB, "recursive_doubling"},
     {COLL_ALLREDUCE, ALWAYS, 8, 8 * KIB, "exchange"},
     {COLL_ALLREDUCE, ALWAYS, MANY, 8 * KIB, "recursive_doubling"},
     {COLL_ALLREDUCE, STACKED, MANY, ANY, "two_level"},
@@ -156,6 +160,7 @@ static bool holds(enum condition condition, const struct coll_shape *shape)
         return !shape->wide_sums && shape_bytes(shape) / (uint64_t)shape->size >= BLOCK_BYTES;
     case SERVED: return shape->server_count > 0;
     case SERVED_STACKED: return shape->server_count > 0 && coll_layout_is_stacked(shape);
+    case CROWDED: return shape->crowded && shape->size > 2 && holds(EVEN_HALVES, shape);
     case EVEN_HALVES: return !shape->wide_sums && (shape->size & (shape->size - 1)) == 0;
     default: return true;
     }
@@ -349,6 +354,7 @@ static void print_row(const struct row *row, char *text, size_t text_bytes)
              row->condition == STACKED          ? ", several ranks on a host"
              : row->condition == SERVED         ? ", with servers"
              : row->condition == SERVED_STACKED ? ", with servers, several ranks on a host"
+             : row->condition == CROWDED        ? ", hosts share too few cores"
                                                 : "",
              ranks, *bytes || row->kind == COLL_BARRIER ? bytes : ", any size");
 }

@@ -103,6 +103,27 @@ static void test_the_table(void **state)
     }
 }
 
+/* Fewer messages where cores are what is short, unless the order of sums forbids it. */
+static void test_hosts_that_share_too_few_cores(void **state)
+{
+    (void)state;
+    const struct {
+        int size;
+        bool reproducible;
+        const char *expected;
+    } cases[] = {{2, false, "exchange"},
+                 {3, false, "exchange"},
+                 {4, false, "recursive_doubling"},
+                 {8, false, "recursive_doubling"},
+                 {8, true, "exchange"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct coll_shape shape = make_shape(COLL_ALLREDUCE, cases[i].size, 1, 4096, SHOAL_F32);
+        struct coll_choice choice = {.dtype = SHOAL_F32, .reproducible = cases[i].reproducible};
+        shape.crowded = true;
+        assert_string_equal(chosen(&shape, choice), cases[i].expected);
+    }
+}
+
 /* All shapes on a grid, through every row; the promises hold, and all ranks choose alike. */
 static void check_shape(const struct coll_shape *given, struct coll_choice choice)
 {
@@ -249,6 +270,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_table),
+        cmocka_unit_test(test_hosts_that_share_too_few_cores),
         cmocka_unit_test(test_promises_on_a_grid),
         cmocka_unit_test(test_alltoallv_ignores_counts),
         cmocka_unit_test(test_forced),

@@ -43,7 +43,8 @@ struct comm_world {
     int *host_of;      /* [size] host index, by first rank */
     int *local_index;  /* [size] local rank on its host */
     int local_rank, local_size;
-    int *local_ranks;                /* [local_size] world ranks of this host */
+    bool crowded;     /* hosts share a machine and have more ranks than it has cores */
+    int *local_ranks; /* [local_size] world ranks of this host */
     struct base_tuning_table tuning; /* what the lowest of them found */
     struct boot_host *host;
     atomic_bool dead[COMM_LOCAL_MAX]; /* by local rank: its process has ended, not in good order */

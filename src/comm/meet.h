@@ -35,6 +35,7 @@ struct meet_card {
     char algorithm[96];
     char host_key[BOOT_HOST_KEY_BYTES];
     char host_name[64];
+    int32_t cores; /* that the kernel grants this rank */
     uint32_t address_bytes;
     int32_t failure; /* enum shoal_status: why the rank cannot come; `address` is the text then */
     unsigned char address[NET_ADDRESS_BYTES];

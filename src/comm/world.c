@@ -96,10 +96,28 @@ static enum shoal_status exchange_cards(struct making *making)
 {
     struct meet_card *card = &making->card;
     TRY(boot_host_key(card->host_key));
+    card->cores = base_cores_granted();
     meet_settings(making->options, card);
     if (making->world->size > 1 && base_tuning_load(&card->tuning) != SHOAL_OK)
         snprintf(making->tuning_fault, sizeof(making->tuning_fault), "%s", base_error_text());
     return meet_exchange(&making->meeting, card, &making->cards);
+}
+
+/* Whether rank 0's machine is several hosts, as containers are, which have more ranks together than
+ * it has cores: others will be like it. Hosts of one machine have the kernel's start in common. */
+static bool is_crowded(const struct making *making)
+{
+    const struct meet_card *cards = making->cards;
+    size_t start_bytes = strcspn(cards[0].host_key, "/") + 1;
+    bool several_hosts = false;
+    int ranks = 0;
+    for (int i = 0; i < making->world->size; i++) {
+        if (strncmp(cards[i].host_key, cards[0].host_key, start_bytes) != 0)
+            continue;
+        several_hosts |= strcmp(cards[i].host_key, cards[0].host_key) != 0;
+        ranks++;
+    }
+    return several_hosts && ranks > cards[0].cores;
 }
 
 /* Numbers the hosts and the ranks on each. */
@@ -124,6 +142,7 @@ static enum shoal_status place_ranks(struct making *making)
         if (world->host_of[i] == world->host_of[world->rank])
             world->local_ranks[world->local_size++] = i;
     world->local_rank = world->local_index[world->rank];
+    world->crowded = is_crowded(making);
     if (world->local_size > COMM_LOCAL_MAX)
         return base_error(SHOAL_ERR_LIMIT, "%d ranks on host %s: at most %d", world->local_size,
                           world->host_names[world->rank], COMM_LOCAL_MAX);
