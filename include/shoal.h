@@ -532,25 +532,22 @@ SHOAL_API int shoal_fuse_buffer_count(shoal_fuse_t fuse);
 SHOAL_API enum shoal_status shoal_fuse_times(shoal_fuse_t fuse, int buffer,
                                              struct shoal_fuse_times *out);
 
-/* ---- model parallel: the planner
- * ------------------------------------------------------------------------------------
- * A model that is too large for one process is cut over several devices. The planner gets the tree
- * of the model's modules, with what each costs, and says which device runs which module. It is pure
- * computation: no group is needed, nothing is sent. docs/plan.md has the method and the reasons.
- */
+/* ---- plans
+ * ------------------------------------------------------------------------------------------ A
+ * model that is too large for one process is cut over several devices. The planner gets the tree of
+ * its modules, with what each costs, and says which device runs which. It is pure computation, for
+ * any thread, without a group. docs/plan.md has the method and the reasons. */
 
 struct shoal_plan_module {
     const char *name; /* "transformer.h.0.attn", for messages */
     int parent; /* number of the module that holds it, a smaller one; -1: module 0, the root */
-    int shares; /* number of an earlier module whose parameters it uses too: both are on one device.
-                 * -1: none */
+    int shares; /* number of an earlier one whose parameters it uses too, on one device; -1: none */
     int device; /* where it is placed by hand, with all that is in it; -1: not */
     /* Its own, without those of the modules in it; shared parameters only where they are first. Per
      * microbatch, but for the parameters: */
     uint64_t parameter_bytes;
     uint64_t activation_bytes; /* kept from the forward to the backward pass */
-    uint64_t forward_ns, backward_ns;
-    uint64_t output_bytes; /* of what it returns */
+    uint64_t forward_ns, backward_ns, output_bytes;
 };
 #define SHOAL_PLAN_MODULE_INIT          \
     {                                   \
@@ -568,8 +565,7 @@ struct shoal_plan_options {
     double memory_weight; /* 0 to 1: cost = so much memory, the rest time, as shares of the whole */
     int auto_partition;   /* 1: modules that are not placed by hand go where they fit best */
     int default_device;   /* 0: they go there */
-    const uint64_t *memory_limits; /* [device_count] bytes, 0: unlimited; NULL: no device is limited
-                                    */
+    const uint64_t *memory_limits; /* [device_count] bytes, 0: unlimited; NULL: all of them */
     /* What memory is counted: parameters so many times (with gradients and the optimizer's state,
      * in fp32 with Adam: 4), and the activations of so many microbatches at a time. */
     int parameter_copies;
@@ -593,8 +589,7 @@ struct shoal_plan_report {
     enum shoal_plan_method method;
     int devices_used;
     double largest_cost, mean_cost; /* of the devices */
-    double optimum_cost; /* the least possible largest one, if devices in their order run modules in
-                          * their order */
+    double optimum_cost;     /* the least possible largest one, with modules in their order */
     double published_cost;   /* the published method's largest one; 0: was not tried */
     int crossings;           /* how often a microbatch goes to another device in the forward pass */
     uint64_t crossing_bytes; /* of a microbatch's */
@@ -610,10 +605,10 @@ struct shoal_plan_load {
     double cost;
     uint64_t parameter_bytes, activation_bytes, forward_ns, backward_ns;
     uint64_t memory_bytes; /* with copies of parameters and microbatches in flight */
-    uint64_t output_bytes; /* to other devices in the forward pass; as much comes back in the
-                            * backward pass */
-    int visits;            /* how often a microbatch comes here in the forward pass */
-    int module_count;      /* that do something here, other than hold others */
+    uint64_t
+        output_bytes; /* to other devices in the forward pass, from them in the backward pass */
+    int visits;       /* how often a microbatch comes here in the forward pass */
+    int module_count; /* that do something here, other than hold others */
 };
 #define SHOAL_PLAN_LOAD_INIT                                      \
     {                                                             \
@@ -622,9 +617,8 @@ struct shoal_plan_load {
 
 typedef struct shoal_plan *shoal_plan_t;
 
-/* Cuts a model. Copies what it needs. An input that is wrong is SHOAL_ERR_ARGUMENT or
- * SHOAL_ERR_LIMIT, and the text names the module; so it does if the devices' memory is too small.
- * The same input gives the same plan everywhere. Any thread. */
+/* Cuts a model; copies what it needs. SHOAL_ERR_ARGUMENT and SHOAL_ERR_LIMIT, also where devices'
+ * memory is too small, name the module. The same input gives the same plan everywhere. */
 SHOAL_API enum shoal_status shoal_plan_create(const struct shoal_plan_options *options,
                                               shoal_plan_t *out);
 SHOAL_API enum shoal_status shoal_plan_free(shoal_plan_t plan); /* NULL is allowed */
@@ -633,6 +627,39 @@ SHOAL_API int shoal_plan_device(shoal_plan_t plan, int module);
 SHOAL_API enum shoal_status shoal_plan_report(shoal_plan_t plan, struct shoal_plan_report *out);
 SHOAL_API enum shoal_status shoal_plan_load(shoal_plan_t plan, int device,
                                             struct shoal_plan_load *out);
+
+/* ---- placements
+ * ------------------------------------------------------------------------------------ Ranks have
+ * places on three axes: pipeline (P, which part of the model), tensor (T, which slice of each
+ * tensor) and data (D, which copy of all that). docs/plan.md. */
+struct shoal_placement {
+    size_t struct_bytes;  /* sizeof(struct shoal_placement) */
+    const char *strategy; /* "cluster" (DPT, also NULL), "spread" (TPD), or another order of D, P
+                           * and T, of which the last varies fastest with the rank */
+    int size;             /* ranks; a multiple of the product of the degrees */
+    int pipeline_degree, tensor_degree;
+};
+#define SHOAL_PLACEMENT_INIT                          \
+    {                                                 \
+        sizeof(struct shoal_placement), NULL, 1, 1, 1 \
+    }
+
+/* Whose members differ in what. */
+enum shoal_placement_group {
+    SHOAL_PLACEMENT_WORLD = 0,
+    SHOAL_PLACEMENT_MP, /* P and T: one copy of the model */
+    SHOAL_PLACEMENT_DP, /* D and T: those with the same part of the pipeline */
+    SHOAL_PLACEMENT_PP, /* P */
+    SHOAL_PLACEMENT_TP, /* T */
+    SHOAL_PLACEMENT_RDP /* D: those with the same parameters */
+};
+
+/* The ranks of the group of this kind that `rank` is in, in the order of their numbers there: at
+ * most `capacity` into ranks. *count is how many there are, *index which of them `rank` is; both
+ * may be NULL. SHOAL_ERR_ARGUMENT if the degrees don't divide the ranks. Any thread. */
+SHOAL_API enum shoal_status shoal_placement_group(const struct shoal_placement *placement,
+                                                  enum shoal_placement_group kind, int rank,
+                                                  int *ranks, int capacity, int *count, int *index);
 
 /* ---- pipelines
  * -------------------------------------------------------------------------------------- A model is

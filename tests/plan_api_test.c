@@ -86,11 +86,61 @@ static void what_is_missing_is_named(void **state)
     assert_int_equal(shoal_plan_free(NULL), SHOAL_OK);
 }
 
+static void ranks_have_groups(void **state)
+{
+    (void)state;
+    struct shoal_placement placement = SHOAL_PLACEMENT_INIT;
+    int ranks[2], count = 0, index = 0;
+    /* Of rank 5 where rank = 4 pp + 2 tp + rdp: in 0..7, 1 3 5 7, 4 5 6 7, 1 5, 5 7 and 4 5. */
+    static const int counts[] = {8, 4, 4, 2, 2, 2}, indices[] = {5, 2, 1, 1, 0, 1};
+    placement.size = 8;
+    placement.pipeline_degree = 2;
+    placement.tensor_degree = 2;
+    placement.strategy = "PTD";
+    for (int kind = SHOAL_PLACEMENT_WORLD; kind <= SHOAL_PLACEMENT_RDP; kind++) {
+        assert_int_equal(shoal_placement_group(&placement, (enum shoal_placement_group)kind, 5,
+                                               NULL, 0, &count, &index),
+                         SHOAL_OK);
+        assert_int_equal(count, counts[kind]);
+        assert_int_equal(index, indices[kind]);
+    }
+    assert_int_equal(shoal_placement_group(&placement, SHOAL_PLACEMENT_MP, 5, ranks, 2, NULL, NULL),
+                     SHOAL_OK);
+    assert_int_equal(ranks[0], 1);
+    assert_int_equal(ranks[1], 3);
+}
+
+static void wrong_placements_are_refused(void **state)
+{
+    (void)state;
+    struct shoal_placement placement = SHOAL_PLACEMENT_INIT;
+    int count = 7;
+    assert_int_equal(
+        shoal_placement_group(&placement, SHOAL_PLACEMENT_MP, 1, NULL, 0, &count, NULL),
+        SHOAL_ERR_ARGUMENT);
+    assert_string_equal(shoal_last_error(NULL), "rank is 1: there are 0 to 0");
+    assert_int_equal(
+        shoal_placement_group(&placement, (enum shoal_placement_group)6, 0, NULL, 0, &count, NULL),
+        SHOAL_ERR_ARGUMENT);
+    assert_int_equal(
+        shoal_placement_group(&placement, SHOAL_PLACEMENT_MP, 0, NULL, 1, &count, NULL),
+        SHOAL_ERR_ARGUMENT);
+    placement.struct_bytes = 8;
+    assert_int_equal(
+        shoal_placement_group(&placement, SHOAL_PLACEMENT_MP, 0, NULL, 0, &count, NULL),
+        SHOAL_ERR_ARGUMENT);
+    assert_int_equal(shoal_placement_group(NULL, SHOAL_PLACEMENT_MP, 0, NULL, 0, &count, NULL),
+                     SHOAL_ERR_ARGUMENT);
+    assert_int_equal(count, 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_is_cut),
         cmocka_unit_test(what_is_missing_is_named),
+        cmocka_unit_test(ranks_have_groups),
+        cmocka_unit_test(wrong_placements_are_refused),
     };
     return cmocka_run_group_tests_name("plan api", tests, NULL, NULL);
 }
