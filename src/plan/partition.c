@@ -2,7 +2,7 @@
 /*
  * partition.c: weighs the nodes, assigns them by the published method, and compares the result with
  * the best contiguous assignment, which takes its place where it is more than PLAN_SLACK better, or
- * where memory asks for it.
+ * where memory asks for it, and which gives a part of that slack away where less crosses then.
  *
  * Costs are whole numbers, in units of 2^-48 of the whole model: sums don't depend on their order,
  * and the optimum is exact. What is placed by hand is no part of the row that is cut; it is what
@@ -15,6 +15,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "plan/borders.h"
 #include "plan/published.h"
 #include "plan/segments.h"
 #include "plan/tree.h"
@@ -34,6 +35,9 @@ struct state {
     struct plan_part *parts; /* [device_count] */
     struct plan_row row;     /* the nodes that are not placed by hand, for the devices */
     int *borders;            /* [device_count + 1] of the best contiguous assignment */
+    /* Bytes that come into a module, or into a node, from the one before it. */
+    uint64_t *entering;      /* [module_count] */
+    uint64_t *node_entering; /* [node_count] */
     int *device_of;          /* [node_count] */
     uint64_t *loads;         /* [device_count] */
     uint64_t optimum;
@@ -197,6 +201,42 @@ static enum shoal_status no_room(const struct state *state, int node)
                       (unsigned long long)rooms);
 }
 
+/* ---- what crosses -------------------------------------------------------------------------- */
+
+static bool has_work(const struct shoal_plan_module *module)
+{
+    return module->parameter_bytes + module->activation_bytes + module->forward_ns +
+               module->backward_ns >
+           0;
+}
+
+/* What comes into a module is what the one before it in the same parent returned, or else what came
+ * into the parent, and what goes back if the parent works on it itself. latest is scratch
+ * [module_count]. */
+static void find_entering(struct state *state, int *latest)
+{
+    const struct shoal_plan_module *modules = state->options->modules;
+    for (int i = 0; i < state->options->module_count; i++)
+        latest[i] = -1;
+    for (int position = 1; position < state->options->module_count; position++) {
+        int at = state->tree.order[position], parent = modules[at].parent;
+        state->entering[at] =
+            latest[parent] < 0 ? state->entering[parent] : modules[latest[parent]].output_bytes;
+        latest[parent] = at;
+    }
+    for (int i = 0; i < state->tree.node_count; i++)
+        state->node_entering[i] = state->entering[state->tree.nodes[i].module];
+}
+
+static enum shoal_status weigh_borders(struct state *state)
+{
+    int *latest = NULL;
+    TRY(BASE_NEW_ARRAY(&latest, state->options->module_count, MEMORY_OF_PLAN));
+    find_entering(state, latest);
+    base_free(latest);
+    return SHOAL_OK;
+}
+
 /* ---- assignments --------------------------------------------------------------------------- */
 
 /* What is placed by hand stays there. */
@@ -245,7 +285,28 @@ static uint64_t sum_loads(struct state *state, bool *fits)
     return largest;
 }
 
-/* The published assignment, if it is good enough; otherwise the best contiguous one. */
+/* Devices with something to do, as assigned and in the best contiguous assignment. */
+static int count_used(const struct state *state)
+{
+    int used = 0;
+    for (int device = 0; device < state->row.part_count; device++)
+        used += state->loads[device] > 0;
+    return used;
+}
+
+static int count_usable(const struct state *state)
+{
+    int usable = 0;
+    for (int device = 0; device < state->row.part_count; device++) {
+        uint64_t from = state->cost_before[state->borders[device]];
+        uint64_t to = state->cost_before[state->borders[device + 1]];
+        usable += to - from + state->parts[device].cost > 0;
+    }
+    return usable;
+}
+
+/* The published assignment, if it is good enough and wastes no device; otherwise the best
+ * contiguous one. */
 static enum shoal_status assign(struct state *state)
 {
     struct plan_partition *partition = state->partition;
@@ -261,9 +322,12 @@ static enum shoal_status assign(struct state *state)
     uint64_t largest = sum_loads(state, &fits);
     report->published_cost = (double)largest / WHOLE;
     report->method = SHOAL_PLAN_PUBLISHED;
-    if (fits && largest <= state->optimum + state->optimum / PLAN_SLACK)
+    uint64_t bound = state->optimum + state->optimum / PLAN_SLACK;
+    if (fits && largest <= bound && count_used(state) >= count_usable(state))
         return SHOAL_OK;
     report->method = SHOAL_PLAN_BALANCED;
+    plan_borders_settle(&state->row, state->node_entering, bound, state->borders,
+                        &partition->steps);
     assign_row(state);
     sum_loads(state, &fits);
     return SHOAL_OK;
@@ -281,65 +345,45 @@ static void assign_by_hand(struct state *state)
     state->partition->report.method = SHOAL_PLAN_MANUAL;
 }
 
-/* ---- what crosses -------------------------------------------------------------------------- */
+/* ---- report -------------------------------------------------------------------------------- */
 
 /* Whether the module at this position of the order does nothing but hold others. */
 static bool is_bare(const struct state *state, int position)
 {
     const struct shoal_plan_module *modules = state->options->modules;
     const int *order = state->tree.order;
-    const struct shoal_plan_module *module = &modules[order[position]];
     bool has_children = position + 1 < state->options->module_count &&
                         modules[order[position + 1]].parent == order[position];
-    return has_children && module->parameter_bytes + module->activation_bytes + module->forward_ns +
-                                   module->backward_ns ==
-                               0;
+    return has_children && !has_work(&modules[order[position]]);
 }
 
-/* Follows a microbatch forward. What comes into a module is what the one before it in the same
- * parent returned, or what came into the parent. entering and latest are scratch [module_count]. */
-static void follow(struct state *state, uint64_t *entering, int *latest)
+/* Follows a microbatch forward. */
+static void follow(struct state *state)
 {
-    const struct shoal_plan_module *modules = state->options->modules;
     struct plan_partition *partition = state->partition;
     int before = -1;
-    for (int i = 0; i < partition->module_count; i++)
-        latest[i] = -1;
     for (int position = 0; position < partition->module_count; position++) {
-        int at = state->tree.order[position], parent = modules[at].parent;
-        int device = partition->device_of[at];
-        if (parent >= 0) {
-            entering[at] =
-                latest[parent] < 0 ? entering[parent] : modules[latest[parent]].output_bytes;
-            latest[parent] = at;
-        }
+        int at = state->tree.order[position], device = partition->device_of[at];
         if (is_bare(state, position))
             continue;
         partition->loads[device].module_count++;
         partition->loads[device].visits += before != device;
         if (before >= 0 && before != device) {
-            partition->loads[before].output_bytes += entering[at];
+            partition->loads[before].output_bytes += state->entering[at];
             partition->report.crossings++;
-            partition->report.crossing_bytes += entering[at];
+            partition->report.crossing_bytes += state->entering[at];
         }
         before = device;
     }
 }
 
-static enum shoal_status describe(struct state *state)
+static void describe(struct state *state)
 {
     struct plan_partition *partition = state->partition;
-    uint64_t *entering = NULL, largest = 0, sum = 0;
-    int *latest = NULL;
+    uint64_t largest = 0, sum = 0;
     for (int i = 0; i < partition->module_count; i++)
         partition->device_of[i] = state->device_of[state->tree.node_of[i]];
-    enum shoal_status status = BASE_NEW_ARRAY(&entering, partition->module_count, MEMORY_OF_PLAN);
-    if (status == SHOAL_OK)
-        status = BASE_NEW_ARRAY(&latest, partition->module_count, MEMORY_OF_PLAN);
-    if (status == SHOAL_OK)
-        follow(state, entering, latest);
-    base_free(latest);
-    base_free(entering);
+    follow(state);
     for (int device = 0; device < partition->device_count; device++) {
         sum += state->loads[device];
         largest = state->loads[device] > largest ? state->loads[device] : largest;
@@ -348,7 +392,6 @@ static enum shoal_status describe(struct state *state)
     partition->report.largest_cost = (double)largest / WHOLE;
     partition->report.mean_cost = (double)sum / WHOLE / partition->device_count;
     partition->report.optimum_cost = (double)state->optimum / WHOLE;
-    return status;
 }
 
 /* ---- making one ---------------------------------------------------------------------------- */
@@ -365,6 +408,8 @@ static enum shoal_status prepare(struct state *state)
     TRY(BASE_NEW_ARRAY(&state->activation_before, node_count + 1, MEMORY_OF_PLAN));
     TRY(BASE_NEW_ARRAY(&state->parts, device_count, MEMORY_OF_PLAN));
     TRY(BASE_NEW_ARRAY(&state->borders, device_count + 1, MEMORY_OF_PLAN));
+    TRY(BASE_NEW_ARRAY(&state->entering, options->module_count, MEMORY_OF_PLAN));
+    TRY(BASE_NEW_ARRAY(&state->node_entering, node_count, MEMORY_OF_PLAN));
     TRY(BASE_NEW_ARRAY(&state->device_of, node_count, MEMORY_OF_PLAN));
     TRY(BASE_NEW_ARRAY(&state->loads, device_count, MEMORY_OF_PLAN));
     TRY(BASE_NEW(&state->partition, MEMORY_OF_PLAN));
@@ -386,17 +431,21 @@ static enum shoal_status partition(struct state *state)
     weigh(state);
     lay_out(state);
     TRY(find_rooms(state));
+    TRY(weigh_borders(state));
     if (state->options->auto_partition)
         TRY(assign(state));
     else
         assign_by_hand(state);
-    return describe(state);
+    describe(state);
+    return SHOAL_OK;
 }
 
 static void release(struct state *state)
 {
     base_free(state->loads);
     base_free(state->device_of);
+    base_free(state->node_entering);
+    base_free(state->entering);
     base_free(state->borders);
     base_free(state->parts);
     base_free(state->activation_before);

@@ -11,7 +11,6 @@
  */
 #include "plan/segments.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 
 static uint64_t cost_of(const struct plan_row *row, int from, int to)
@@ -19,7 +18,7 @@ static uint64_t cost_of(const struct plan_row *row, int from, int to)
     return row->cost_before[to] - row->cost_before[from];
 }
 
-static bool fits(const struct plan_row *row, int part, int from, int to, uint64_t bound)
+bool plan_segments_fits(const struct plan_row *row, int part, int from, int to, uint64_t bound)
 {
     uint64_t cost = cost_of(row, from, to);
     if (!row->parts)
@@ -39,7 +38,7 @@ static int furthest(const struct plan_row *row, int part, int from, uint64_t bou
     while (bad - good > 1) {
         int middle = good + (bad - good) / 2;
         ++*steps;
-        if (fits(row, part, from, middle, bound))
+        if (plan_segments_fits(row, part, from, middle, bound))
             good = middle;
         else
             bad = middle;
@@ -54,7 +53,7 @@ static int earliest(const struct plan_row *row, int part, int to, uint64_t bound
     while (good - bad > 1) {
         int middle = bad + (good - bad) / 2;
         ++*steps;
-        if (fits(row, part, middle, to, bound))
+        if (plan_segments_fits(row, part, middle, to, bound))
             good = middle;
         else
             bad = middle;

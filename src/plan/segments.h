@@ -6,6 +6,7 @@
 #ifndef SHOAL_PLAN_SEGMENTS_H
 #define SHOAL_PLAN_SEGMENTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Who takes a part. */
@@ -31,6 +32,10 @@ struct plan_row {
  * are alike. Returns -1, or else the first item that no cut finds room for, when each part takes
  * all that it has room for. *steps, unless NULL, grows by the number of comparisons. */
 int plan_segments(const struct plan_row *row, int *borders, uint64_t *steps);
+
+/* Whether the items from `from` to before `to` may be that part: with what it has they cost at most
+ * `bound`, and there is room. */
+bool plan_segments_fits(const struct plan_row *row, int part, int from, int to, uint64_t bound);
 
 /* The largest part of such a cut, with what the parts had. */
 uint64_t plan_segments_largest(const struct plan_row *row, const int *borders);

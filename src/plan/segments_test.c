@@ -10,10 +10,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "plan/allocation.h"
+#include "plan/borders.h"
 
 #define ITEMS_MAX 10
 #define PARTS_MAX 6
@@ -180,6 +182,38 @@ static void long_rows_take_few_comparisons(void **state)
     free(before);
 }
 
+/* Blocks of two halves, between which four times as much crosses. */
+static void borders_go_to_where_less_crosses(void **state)
+{
+    (void)state;
+    enum { HALVES = 16, PARTS = 3 };
+    uint64_t before[HALVES + 1], none[HALVES + 1] = {0}, entering[HALVES], steps = 0;
+    struct plan_part parts[PARTS];
+    int borders[PARTS + 1];
+    for (uint64_t i = 0; i <= HALVES; i++)
+        before[i] = 100 * i;
+    for (int i = 0; i < HALVES; i++)
+        entering[i] = i % 2 ? 4 : 1;
+    for (int i = 0; i < PARTS; i++)
+        parts[i] = (struct plan_part){0, UINT64_MAX, 1, 1};
+    struct plan_row row = {HALVES, before, none, none, PARTS, parts};
+    assert_int_equal(plan_segments(&row, borders, NULL), -1);
+    assert_int_equal(plan_segments_largest(&row, borders), 600);
+    assert_true(borders[1] % 2 || borders[2] % 2);
+    plan_borders_settle(&row, entering, 630, borders, &steps);
+    assert_int_equal(borders[1] % 2 + borders[2] % 2, 0);
+    assert_int_equal(plan_segments_largest(&row, borders), 600);
+    assert_in_range(steps, 1, 2 * HALVES);
+    for (uint64_t i = 0; i <= HALVES; i++)
+        none[i] = i; /* now each takes two bytes, and the first two parts have room for five */
+    parts[0].room_bytes = parts[1].room_bytes = 11;
+    static const int full[] = {0, 5, 10, HALVES};
+    memcpy(borders, full, sizeof(full));
+    plan_borders_settle(&row, entering, 630, borders, &steps);
+    assert_int_equal(borders[1], 5); /* the first part has no room for a sixth */
+    assert_int_equal(borders[2], 10);
+}
+
 static void devices_go_by_the_rule_of_dhondt(void **state)
 {
     (void)state;
@@ -225,6 +259,7 @@ int main(void)
         cmocka_unit_test(equal_items_make_parts_that_are_alike),
         cmocka_unit_test(no_items_are_no_trouble),
         cmocka_unit_test(long_rows_take_few_comparisons),
+        cmocka_unit_test(borders_go_to_where_less_crosses),
         cmocka_unit_test(devices_go_by_the_rule_of_dhondt),
         cmocka_unit_test(no_device_would_be_better_elsewhere),
     };
