@@ -99,7 +99,7 @@ def test_the_picture_has_every_operation(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "how many stages"),
+        ([], "which model"),
         (["--stages", "0"], "a number from 1 to 1024"),
         (["--stages", "4", "--pipeline", "1f1"], "did you mean '1f1b'"),
         (["--stages", "4", "--pipeline", "gpipe!"], "interleaved-1f1b, zero-bubble"),

@@ -31,7 +31,7 @@ static const struct {
     {"serve", cmd_serve, "sum large buffers for the ranks of a job"},
     {"bench", cmd_bench, "measure an operation between ranks"},
     {"plan", cmd_plan, "show the schedule of an operation: steps, bytes and predicted time"},
-    {"plan-model", cmd_plan_model, "show what a model's pipeline does: step, bubble and memory"},
+    {"plan-model", cmd_plan_model, "cut a model over devices: balance, memory, pipelines, layouts"},
     {"sim", cmd_sim, "simulate an operation on up to 4096 hosts"},
     {"tune", cmd_tune, "measure this machine's best thresholds, for later runs"},
     {"info", cmd_info, "show version, machine, libraries and options"},

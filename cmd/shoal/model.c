@@ -14,14 +14,13 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/options.h"
 #include "base/status.h"
+#include "model_table.h"
 #include "model_tables.h"
 
-#define LINE_BYTES     256
-#define TENSORS_MAX    100000
-#define FILE_BYTES_MAX (UINT64_C(16) << 20)
-#define COUNT_MAX      (UINT64_C(1) << 40)
+#define LINE_BYTES  256
+#define TENSORS_MAX 100000
+#define COUNT_MAX   (UINT64_C(1) << 40)
 
 /* "1024x4096": the product. */
 static enum shoal_status parse_shape(const char *text, uint64_t *count)
@@ -142,41 +141,13 @@ enum shoal_status model_parse(const char *path, const char *text, struct model *
     return status;
 }
 
-static enum shoal_status read_file(const char *path, struct model *out)
-{
-    char *text = NULL;
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot read the model %s", path);
-    enum shoal_status status = BASE_NEW_ARRAY(&text, FILE_BYTES_MAX + 1, "a model's table");
-    size_t bytes = status == SHOAL_OK ? fread(text, 1, FILE_BYTES_MAX, file) : 0;
-    if (status == SHOAL_OK && ferror(file))
-        status = base_error(SHOAL_ERR_SYSTEM, "cannot read the model %s", path);
-    if (status == SHOAL_OK && bytes == FILE_BYTES_MAX)
-        status = base_error(SHOAL_ERR_LIMIT, "%s is too long", path);
-    if (status == SHOAL_OK)
-        status = model_parse(path, text, out); /* memory is zeroed: the text ends */
-    base_free(text);
-    fclose(file);
-    return status;
-}
-
 enum shoal_status model_read(const char *name, struct model *out)
 {
-    const char *names[MODEL_TABLE_COUNT];
-    char list[256] = "";
-    if (strchr(name, '/'))
-        return read_file(name, out);
-    for (size_t i = 0; i < MODEL_TABLE_COUNT; i++) {
-        names[i] = model_tables[i].name;
-        if (strcmp(name, names[i]) == 0)
-            return model_parse(name, model_tables[i].text, out);
-        snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", i ? ", " : "", names[i]);
-    }
-    const char *nearest = base_nearest(name, names, MODEL_TABLE_COUNT);
-    return base_error(SHOAL_ERR_ARGUMENT, "there is no model '%s': there are %s%s%s%s", name, list,
-                      nearest ? "; did you mean '" : "", nearest ? nearest : "",
-                      nearest ? "'?" : "");
+    char *text = NULL;
+    TRY(model_table_read(name, model_tables, MODEL_TABLES_COUNT, &text));
+    enum shoal_status status = model_parse(name, text, out);
+    base_free(text);
+    return status;
 }
 
 void model_release(struct model *model)

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "model.c"
+#include "model_table.c"
 
 static const struct model_tensor *find(const struct model *model, const char *name)
 {
@@ -38,8 +39,8 @@ static void test_totals_are_the_published_ones(void **state)
         {"gpt-2", 148, 124439808, 0, "transformer.ln_f.bias", "transformer.wte.weight"},
         {"gpt-2-xl", 580, 1557611200, 0, "transformer.ln_f.bias", "transformer.wte.weight"},
     };
-    assert_int_equal(sizeof(cases) / sizeof(cases[0]), MODEL_TABLE_COUNT);
-    for (size_t i = 0; i < MODEL_TABLE_COUNT; i++) {
+    assert_int_equal(sizeof(cases) / sizeof(cases[0]), MODEL_TABLES_COUNT);
+    for (size_t i = 0; i < MODEL_TABLES_COUNT; i++) {
         struct model model;
         assert_int_equal(model_read(cases[i].name, &model), SHOAL_OK);
         assert_string_equal(model.name, cases[i].name);
@@ -57,7 +58,7 @@ static void test_totals_are_the_published_ones(void **state)
 static void test_shares_of_the_pass_rise_to_one(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < MODEL_TABLE_COUNT; i++) {
+    for (size_t i = 0; i < MODEL_TABLES_COUNT; i++) {
         struct model model;
         double before = 0;
         assert_int_equal(model_read(model_tables[i].name, &model), SHOAL_OK);

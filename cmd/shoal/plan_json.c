@@ -1,25 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan_json.c: a plan as one JSON object. */
+#include "json_text.h"
 #include "plan.h"
-
-static void print_string(const char *text, FILE *out)
-{
-    fputc('"', out);
-    for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
-        if (*at == '"' || *at == '\\')
-            fprintf(out, "\\%c", *at);
-        else if (*at < 0x20)
-            fprintf(out, "\\u%04x", *at);
-        else
-            fputc(*at, out);
-    }
-    fputc('"', out);
-}
 
 static void print_member(const char *name, const char *text, FILE *out)
 {
     fprintf(out, "  \"%s\": ", name);
-    print_string(text, out);
+    json_print_string(text, out);
     fprintf(out, ",\n");
 }
 
@@ -28,7 +15,7 @@ static void print_hosts(const struct plan *plan, FILE *out)
     fprintf(out, "  \"hosts\": [");
     for (int host = 0; host < plan->request->hosts.count; host++) {
         fprintf(out, "%s{\"name\": ", host ? ", " : "");
-        print_string(plan_host_name(plan, host), out);
+        json_print_string(plan_host_name(plan, host), out);
         fprintf(out, ", \"ranks\": %d}", plan->request->hosts.hosts[host].rank_count);
     }
     fprintf(out, "],\n");
