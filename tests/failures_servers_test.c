@@ -44,7 +44,9 @@ static void set_number(const char *name, int number)
 
 static int be_rank(void)
 {
-    static const char *const missing[] = {"waits for all 2 servers", "missing 1", NULL};
+    static const char *const missing[] = {
+        "waits for all 2 servers", "server 1 (host host4) does not come",
+        "SHOAL_SIZE=3 SHOAL_SERVERS=2 SHOAL_SERVER=1 shoal serve", NULL};
     shoal_group_t group = NULL;
     if (board->signal == 0)
         return expect_status(NULL, shoal_group_create(NULL, &group), SHOAL_ERR_TIMEOUT, "create") ||
@@ -67,6 +69,7 @@ static int be(int rank, int size, const char *store, void *user)
     set_number("SHOAL_SERVERS", SERVERS);
     setenv("SHOAL_STORE", store, 1);
     setenv("SHOAL_TIMEOUT_MS", board->timeout_ms, 1);
+    setenv("SHOAL_SERVER_HOSTS", "host3,host4", 1);
     if (rank < RANKS) {
         set_number("SHOAL_RANK", rank);
         return be_rank();

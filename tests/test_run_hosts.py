@@ -12,6 +12,7 @@ import uuid
 
 import pytest
 from launching import DEADLINE_S, SHOAL, needs_shoal
+from ranks import ENVIRONMENT
 
 pytestmark = needs_shoal
 
@@ -397,6 +398,38 @@ def test_sagemaker_ranks_make_a_group(launch):
     lines = [line for _, out, _ in results for line in out.splitlines()]
     assert len(lines) == 4
     assert len({line.split(" ", 1)[1] for line in lines}) == 1
+
+
+def test_sagemaker_ranks_find_a_server_that_was_started_by_hand(launch):
+    job = SageMaker(launch)
+    launch.environment |= {name: ENVIRONMENT[name] for name in ("SHOAL_BUILD", "PYTHONPATH")}
+    launch.environment["SHOAL_SECRET"] = "between us"
+    program = launch.python(
+        "import array, shoal\n"
+        "group = shoal.init()\n"
+        "values = array.array('f', [group.rank + 1]) * 100_003\n"
+        "out = array.array('f', bytes(4 * len(values)))\n"
+        "group.allreduce(values, out=out)\n"
+        "print(out[0], out[-1])"
+    )
+    ranks = [
+        job.start(
+            index, "--env", "SHOAL_SERVERS=1", "--env", f"SHOAL_HOST_ID=host{index}", *program
+        )
+        for index in range(2)
+    ]
+    server = subprocess.run(
+        [SHOAL, "serve"],
+        env=launch.environment
+        | {"SHOAL_STORE": f"127.0.0.1:{job.ports[1]}", "SHOAL_SIZE": "2"}
+        | {"SHOAL_SERVERS": "1", "SHOAL_SERVER": "0", "SHOAL_HOST_ID": "far"},
+        timeout=60,
+        check=False,
+    )
+    results = [launch.finish(process) for process in ranks]
+    assert [(code, err) for code, _, err in results] == [(0, ""), (0, "")]
+    assert [out.split()[1:] for _, out, _ in results] == [["3.0", "3.0"]] * 2
+    assert server.returncode == 0
 
 
 @pytest.mark.parametrize("failing", [0, 1])

@@ -86,4 +86,5 @@ def test_wrong_arguments(launch, hosts):
     assert "--server-hosts" in err and "1 slot" in err
     code, _, err = launch.run("--sagemaker", "--servers", "3", "true")
     assert code == 2
-    assert "--servers does not go with --sagemaker" in err
+    assert "--servers does not go with --sagemaker: every host of such a job runs this" in err
+    assert "shoal serve" in err

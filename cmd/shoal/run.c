@@ -221,7 +221,12 @@ static enum shoal_status run_check(struct run *run)
     if (run->options.server_count == 0)
         run->options.server_count = launch_hosts_slots(&run->server_hosts);
     if (run->sagemaker && run->options.server_count > 0)
-        return base_error(SHOAL_ERR_ARGUMENT, "--servers does not go with --sagemaker");
+        return base_error(
+            SHOAL_ERR_ARGUMENT,
+            "--servers does not go with --sagemaker: every host of such a job runs this "
+            "command and gets ranks, so none is left that brings another port; for K "
+            "servers elsewhere give --env SHOAL_SERVERS=K and start them by `shoal "
+            "serve`");
     if (run->resource_config != NULL && !run->sagemaker)
         return base_error(SHOAL_ERR_ARGUMENT, "--resource-config goes with --sagemaker");
     return SHOAL_OK;

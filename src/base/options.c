@@ -291,6 +291,15 @@ static const struct base_option rows[OPTION_COUNT] = {
             .help = "this server's number, from 0; set it for `shoal serve`, with SHOAL_SERVERS, "
                     "SHOAL_SIZE and SHOAL_STORE, when it is started by hand",
         },
+    [OPTION_SERVER_HOSTS] =
+        {
+            .name = "SHOAL_SERVER_HOSTS",
+            .kind = BASE_OPTION_TEXT,
+            .default_text = "",
+            .help =
+                "the servers' hosts in the order of their numbers, with commas, by which errors "
+                "name a server that does not come; `shoal run` sets it",
+        },
     [OPTION_CONNECT_TIMEOUT_MS] =
         {
             .name = "SHOAL_CONNECT_TIMEOUT_MS",

@@ -517,6 +517,45 @@ static bool any_declined(const struct meet_card *cards, int count)
     return false;
 }
 
+/* Of SHOAL_SERVER_HOSTS " (host f)"; nothing where it does not say. */
+static void server_host_text(int server, char *text, size_t text_bytes)
+{
+    const char *at = base_option_text(OPTION_SERVER_HOSTS);
+    for (int i = 0; at && i < server; i++) {
+        at = strchr(at, ',');
+        at += at != NULL;
+    }
+    if (at && *at)
+        snprintf(text, text_bytes, " (host %.*s)", (int)strcspn(at, ","), at);
+    else
+        text[0] = '\0';
+}
+
+/* Adds to the error which server did not come, where it should be, and how one is started. */
+static void name_missing_server(const struct meeting *meeting)
+{
+    const struct boot_identity *identity = &meeting->identity;
+    char key[BOOT_KEY_BYTES], host[256], why[BASE_ERROR_TEXT_BYTES];
+    snprintf(why, sizeof(why), "%s", base_error_text());
+    for (int server = 0; server < identity->server_count; server++) {
+        struct meet_card card;
+        size_t bytes = sizeof(card);
+        card_key(meeting, identity->size + server, key);
+        if (boot_store_get(meeting->store, key, &card, &bytes, base_deadline_ns(PART_LOOK_MS)) ==
+            SHOAL_OK)
+            continue;
+        server_host_text(server, host, sizeof(host));
+        base_error(
+            SHOAL_ERR_TIMEOUT,
+            "%s; server %d%s does not come: is it running, and does it reach the store? "
+            "SHOAL_STORE=%s SHOAL_SIZE=%d SHOAL_SERVERS=%d SHOAL_SERVER=%d shoal serve (with "
+            "the job's SHOAL_SECRET) starts it by hand",
+            why, server, host, identity->store, identity->size, identity->server_count, server);
+        return;
+    }
+    base_error(SHOAL_ERR_TIMEOUT, "%s", why);
+}
+
 /* Of `count` ranks, or of servers. */
 static enum shoal_status gather(struct meeting *meeting, const struct meet_card *mine, bool servers,
                                 int count, struct meet_card *cards)
@@ -540,6 +579,8 @@ static enum shoal_status gather(struct meeting *meeting, const struct meet_card 
                            mine->rank - (meeting->identity.is_server ? size : 0), mine->host_name,
                            count, what);
     int first = servers ? size : 0;
+    if (status == SHOAL_ERR_TIMEOUT && servers)
+        name_missing_server(meeting);
     if (status == SHOAL_OK)
         status = read_cards(meeting, mine, values, sizes, first, count, cards);
     if (status == SHOAL_ERR_TIMEOUT || (status != SHOAL_OK && any_declined(cards + first, count)))

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/options.h"
 #include "base/status.h"
 #include "launch/job.h"
 #include "launch/survey.h"
@@ -173,6 +174,31 @@ static enum shoal_status master_choose(struct job *job)
 
 /* ---- start ---- */
 
+#define SERVER_HOSTS_BYTES 8192 /* of more than fit here none are named */
+
+static const char *server_host(const struct job *job, int server)
+{
+    for (int i = 0; i < job->connection_count; i++) {
+        const struct launch_host *host = job->connections[i].host;
+        if (server >= host->first_server && server < host->first_server + host->server_count)
+            return host->name;
+    }
+    return "?";
+}
+
+/* "f,g,g": ranks name a server by its host also when it never comes. */
+static enum shoal_status server_hosts_put(const struct job *job, struct launch_variables *out)
+{
+    char text[SERVER_HOSTS_BYTES] = "";
+    size_t used = 0;
+    for (int server = 0; server < job->server_count && used < sizeof(text); server++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", server > 0 ? "," : "",
+                                 server_host(job, server));
+    if (job->server_count == 0 || used >= sizeof(text))
+        return SHOAL_OK;
+    return launch_variables_set(out, base_options()[OPTION_SERVER_HOSTS].name, text);
+}
+
 /* What a launch sets besides what the agent knows itself; the user's own come last, to win. */
 static enum shoal_status variables_make(const struct job *job,
                                         const struct launch_connection *connection,
@@ -185,6 +211,7 @@ static enum shoal_status variables_make(const struct job *job,
     TRY(launch_variables_set(out, "SHOAL_SECRET", job->secret));
     TRY(launch_variables_set(out, "SHOAL_LAUNCHED_BY", "shoal"));
     TRY(launch_variables_set_number(out, "SHOAL_SERVERS", job->server_count));
+    TRY(server_hosts_put(job, out));
     return own != NULL && own->count > 0 ? launch_variables_put_all(out, own->entries) : SHOAL_OK;
 }
 
