@@ -19,9 +19,8 @@
 #include "support/scenario.h"
 
 #define TENSORS    4
-#define ODD        1 /* the rank that is different, or does something wrong */
-#define SHORT_MS   600
-#define LACKING_MS 2000 /* half of it is for the error of the rank that lacks something */
+#define ODD        1    /* the rank that is different, or does something wrong */
+#define LACKING_MS 2000 /* half of it is for questions, and for who lacks something to say so */
 #define LONG_MS    20000
 #define GOOD_STEPS 2
 
@@ -359,14 +358,17 @@ static int stay_away(shoal_group_t group, struct board *board)
     int rank = shoal_group_rank(group);
     snprintf(who, sizeof(who), "rank %d (host ", board->victim);
     REQUIRE(make_and_use(group, &fuse) == 0);
-    CHECK(shoal_group_set_timeout(group, SHORT_MS));
+    CHECK(shoal_group_set_timeout(group, LACKING_MS));
+    atomic_store(&board->stage[rank], 1); /* others must not be late as well */
+    for (int i = 0; i < shoal_group_size(group); i++)
+        REQUIRE(board_wait(&board->stage[i], 1) == 0);
     if (rank == board->victim) {
         for (int i = 0; i < shoal_group_size(group); i++)
-            REQUIRE(i == rank || board_wait(&board->stage[i], 1) == 0);
+            REQUIRE(i == rank || board_wait(&board->stage[i], 2) == 0);
     } else {
         EXPECT(whole_step(fuse), SHOAL_ERR_TIMEOUT, "fuse 'layers'", who,
                board->victim == 0 ? "order of the fuse" : "tensor 3 'head', is not back");
-        atomic_store(&board->stage[rank], 1);
+        atomic_store(&board->stage[rank], 2);
     }
     CHECK(shoal_fuse_free(fuse));
     return 0;
