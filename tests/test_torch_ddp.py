@@ -150,6 +150,17 @@ def test_training_has_the_bits_of_torch(pair, view):
     pair.call(rank_mlp, view)
 
 
+def rank_odd_buffers(rank, size):
+    for bucket_cap_mb in (-1, 0, 1e-6, 1e6):
+        ours = check_same_training(mlp, rank, {"bucket_cap_mb": bucket_cap_mb}, {}, steps=2)
+        (counted,) = ours.fuse_counters()
+        assert counted["buffers"] == (2 * 13 if bucket_cap_mb < 1 else 2)
+
+
+def test_sizes_that_no_fusion_buffer_has(pair):
+    pair.call(rank_odd_buffers)
+
+
 def rank_conv(rank, size, view):
     options = {"gradient_as_bucket_view": view}
     ours = check_same_training(conv, rank, options, shape=(4, 3, 8, 8))

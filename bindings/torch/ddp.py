@@ -20,6 +20,8 @@ from .reducer import Logger, Reducer, Wishes
 
 log = logging.getLogger("shoal.torch")
 
+BUFFER_BYTES_MIN, BUFFER_BYTES_MAX = 4096, 1 << 30  # as of the option SHOAL_FUSE_BYTES
+
 
 class DistributedDataParallel(Base):
     """torch's class, with gradients in balanced fusion buffers while the backward pass runs.
@@ -31,7 +33,8 @@ class DistributedDataParallel(Base):
 
     Args:
         module: The model; its parameters must not be added to or taken from afterwards.
-        bucket_cap_mb: MiB of a fusion buffer; None: by the option SHOAL_FUSE_BYTES.
+        bucket_cap_mb: MiB of a fusion buffer, at least 4 KiB and at most 1 GiB; None: by the option
+            SHOAL_FUSE_BYTES.
         gradient_as_bucket_view: Gradients are views of the fusion buffers, so that results are not
             copied; False: they stay where autograd makes them.
         find_unused_parameters: Passes may leave parameters out.
@@ -99,7 +102,7 @@ class DistributedDataParallel(Base):
             name=f"gradients of {type(self.module).__name__}",
             finds_unused=self.find_unused_parameters and not static_graph,
             keeps_at_home=self.gradient_as_bucket_view and one_type,
-            buffer_bytes=0 if self.bucket_bytes_cap_default else self.bucket_bytes_cap,
+            buffer_bytes=self._buffer_bytes(),
             sum_type=sum_type,
             compression=self.compression,
             error_feedback=self.error_feedback,
@@ -107,6 +110,12 @@ class DistributedDataParallel(Base):
         self.reducer = Reducer(parameters, names, self.process_group, wishes)
         self.logger = Logger(self._facts(parameters))
         self._passing_sync_batchnorm_handle(self.module)
+
+    def _buffer_bytes(self) -> int:
+        """Of a fusion buffer; 0: the option's. torch takes any number, and the nearest counts."""
+        if self.bucket_bytes_cap_default:
+            return 0
+        return min(max(self.bucket_bytes_cap, BUFFER_BYTES_MIN), BUFFER_BYTES_MAX)
 
     def _why_not_fused(self) -> str | None:
         """Why torch's own reducer sums; None: it does not."""
