@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "support/not_finite.h"
 #include "support/processes.h"
 
 #define COUNT_MAX 150001
@@ -236,8 +237,35 @@ static void test_way(void **state)
     }
 }
 
+/* ---- NaN and infinities
+ * ------------------------------------------------------------------------------------------------
+ */
+
+static int carry(const struct job *job, shoal_group_t group)
+{
+    (void)job;
+    REQUIRE(not_finite_sums(group, 1009) == 0 && not_finite_sums(group, 70001) == 0);
+    for (int way = SHOAL_COMPRESSION_NONE; way <= SHOAL_COMPRESSION_INT8; way++)
+        REQUIRE(not_finite_fused(group, (enum shoal_compression)way) == 0);
+    return 0;
+}
+
+static void test_not_finite(void **state)
+{
+    (void)state;
+    for (int per_host = 1; per_host <= 2; per_host++) {
+        struct job job = {.ranks = 3 * per_host,
+                          .servers = 2,
+                          .per_host = per_host,
+                          .reproducible = "0",
+                          .main = carry};
+        run_job(&job);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_way)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_way),
+                                       cmocka_unit_test(test_not_finite)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

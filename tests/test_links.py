@@ -13,12 +13,15 @@ from ranks import ENVIRONMENT, SHOAL
 DEADLINE_S = 120
 HOSTS = 4
 PROGRAM = """
-import array, pathlib, random, sys
+import array, hashlib, pathlib, random, sys
 import shoal
 
 group = shoal.init()
 random.seed(group.rank)
 values = array.array("f", (random.gauss(0, 1) for _ in range(300_007)))
+for place in (7, 150_000, 300_000):
+    values[place] = float("nan" if group.rank == 1 else "inf")
+    values[place + 1] = float("inf" if group.rank == 2 else "1")
 outs = [array.array("f", bytes(4 * len(values))) for _ in range(12)]
 first = None
 for burst in range(int(sys.argv[2])):
@@ -31,7 +34,9 @@ for burst in range(int(sys.argv[2])):
     assert all(bytes(out) == first for out in outs), burst
     if burst == 1 and group.rank == 0:
         pathlib.Path(sys.argv[1]).touch()
-print(f"{sum(outs[0]):.3f}")
+assert [outs[0][i] != outs[0][i] for i in (6, 7, 150_000, 150_002, 300_000)] == [0, 1, 1, 0, 1]
+assert all(outs[0][i] == float("inf") for i in (8, 150_001, 300_001))
+print(hashlib.sha256(first).hexdigest())
 group.free()
 """
 DYING = """
