@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
 import sys
 import time
 import traceback
@@ -64,13 +63,6 @@ class Failure(Exception):
     def __init__(self, by_rank: dict[int, str]):
         self.by_rank = by_rank
         super().__init__("\n".join(f"rank {rank}: {text}" for rank, text in by_rank.items()))
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _serve(rank: int, size: int, pipe) -> None:

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("SHOAL_BUILD", ROOT / "build" / "release")).resolve()
@@ -140,12 +141,6 @@ def intel_mpi():
     # It looks for its own parts on PATH.
     more = {"PATH": f"{path.parent}:{os.environ['PATH']}"}
     return [path, "-n", "3"], more, "hydra"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 launchers = pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import sys
 
 import pytest
 import ranks
+from ports import free_port
 
 np = pytest.importorskip("numpy")
 
@@ -27,7 +28,7 @@ def rank_start(rank: int, size: int, store: str, timeout: float = 60) -> None:
 
 
 def new_store() -> str:
-    return f"127.0.0.1:{ranks.free_port()}"
+    return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture(scope="module", params=[1, 2, 3])

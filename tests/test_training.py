@@ -13,6 +13,7 @@ import sys
 
 import pytest
 import ranks
+from ports import free_port
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -32,7 +33,7 @@ def by_torchrun(size: int) -> list[str]:
         "torch.distributed.run",
         f"--nproc-per-node={size}",
         "--master-addr=127.0.0.1",
-        f"--master-port={ranks.free_port()}",
+        f"--master-port={free_port()}",
     ]
 
 
@@ -71,7 +72,7 @@ def rank_example(rank: int, size: int, port: int, script: str, *arguments: str) 
 def losses(group: ranks.Ranks, folder, script: str, *arguments: str) -> list[float]:
     path = folder / "losses.json"
     path.unlink(missing_ok=True)
-    group.call(rank_example, ranks.free_port(), script, f"--json={path}", *arguments)
+    group.call(rank_example, free_port(), script, f"--json={path}", *arguments)
     return json.loads(path.read_text())["losses"]
 
 
@@ -112,7 +113,7 @@ def test_fsdp_gives_the_losses_of_gloo(group, tmp_path, version):
 
 
 def test_every_rank_ends_with_the_same_bits(group):
-    text, *_ = group.call(rank_example, ranks.free_port(), "digits_ddp.py", "--epochs=1")
+    text, *_ = group.call(rank_example, free_port(), "digits_ddp.py", "--epochs=1")
     assert "the same bits on all ranks" in text
 
 
@@ -120,7 +121,7 @@ def test_the_transformer_learns(group, tmp_path):
     book = tmp_path / "book.txt"
     book.write_text("In the beginning was the word, and the word was short.\n" * 400)
     options = (f"--text={book}", "--steps=100", "--batch=4", "--seconds=100")
-    text, *_ = group.call(rank_example, ranks.free_port(), "char_transformer.py", *options)
+    text, *_ = group.call(rank_example, free_port(), "char_transformer.py", *options)
     assert "the same bits on all ranks" in text
 
 

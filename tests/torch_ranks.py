@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
-import ranks
 import torch
 import torch.distributed as dist
+from ports import free_port
 
 UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
 
@@ -28,7 +28,7 @@ def rank_start_small(rank: int, size: int, method: str) -> None:
 
 
 def new_method() -> str:
-    return f"tcp://127.0.0.1:{ranks.free_port()}"
+    return f"tcp://127.0.0.1:{free_port()}"
 
 
 def same(got, wanted) -> None:
