@@ -18,9 +18,10 @@
 #include "model_table.h"
 #include "model_tables.h"
 
-#define LINE_BYTES  256
-#define TENSORS_MAX 100000
-#define COUNT_MAX   (UINT64_C(1) << 40)
+#define LINE_BYTES      256
+#define NAME_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-"
+#define TENSORS_MAX     100000
+#define COUNT_MAX       (UINT64_C(1) << 40)
 
 /* "1024x4096": the product. */
 static enum shoal_status parse_shape(const char *text, uint64_t *count)
@@ -64,6 +65,18 @@ static enum shoal_status read_tensor(struct model *model, const char *name, cons
     return SHOAL_OK;
 }
 
+/* It goes to JSON and pictures as it is. */
+static enum shoal_status parse_name(const char *text, struct model *model)
+{
+    if (text[strspn(text, NAME_CHARACTERS)] != '\0' || strlen(text) >= sizeof(model->name))
+        return base_error(SHOAL_ERR_FORMAT,
+                          "expected a name of letters, digits, '.', '_', '+' and '-', at most %d, "
+                          "not '%s'",
+                          MODEL_NAME_BYTES - 1, text);
+    snprintf(model->name, sizeof(model->name), "%s", text);
+    return SHOAL_OK;
+}
+
 static enum shoal_status read_line(struct model *model, char *line)
 {
     char *rest = NULL, *words[4] = {NULL};
@@ -83,8 +96,7 @@ static enum shoal_status read_line(struct model *model, char *line)
     if (count != 2 || strcmp(words[0], "model") != 0)
         return base_error(SHOAL_ERR_FORMAT, "expected NAME SHAPE WORK, model NAME, parameters "
                                             "NUMBER or frozen NUMBER");
-    snprintf(model->name, sizeof(model->name), "%s", words[1]);
-    return SHOAL_OK;
+    return parse_name(words[1], model);
 }
 
 static enum shoal_status read_lines(const char *path, const char *text, struct model *model)

@@ -87,6 +87,8 @@ static void test_damaged_tables_are_named(void **state)
         {"a 1099511627776x2 1", "t:1: expected a shape as 1024x4096, not '1099511627776x2'"},
         {"a 2 much", "t:1: expected a number of multiplications, not 'much'"},
         {"parameters -1", "t:1: expected a number of parameters, not '-1'"},
+        {"model a\"b\na 2 1", "t:1: expected a name of letters, digits, '.', '_', '+' and '-'"},
+        {"model <b>\na 2 1", "t:1: expected a name of letters"},
         {"a 2", "t:1: expected NAME SHAPE WORK, model NAME, parameters NUMBER or frozen NUMBER"},
         {"a 2 1 1", "t:1: expected NAME SHAPE WORK, model NAME, parameters NUMBER or frozen NU"},
     };
