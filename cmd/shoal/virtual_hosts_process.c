@@ -42,7 +42,7 @@
 struct holder_report {
     int host; /* or VHOSTS_HEAD */
     int error_number;
-    char step[48];
+    char step[128];
 };
 
 const char *vhosts_name(int host, char buffer[16])
@@ -100,14 +100,25 @@ static bool mount_sys(struct holder_report *report)
     return !failed;
 }
 
+/* Else what is mounted here would show on the machine. Only a mount point's root can be named: in a
+ * chroot into any other folder there is no way. */
+static bool make_mounts_private(struct holder_report *report)
+{
+    bool failed = mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0;
+    return !step_failed(report, failed,
+                        failed && errno == EINVAL
+                            ? "making mounts private (a chroot must be into a mount point: "
+                              "mount --bind FOLDER FOLDER before it)"
+                            : "making mounts private");
+}
+
 static bool furnish_host(struct holder_report *report, const char *hosts_text)
 {
     char buffer[16];
     const char *name = vhosts_name(report->host, buffer);
     return !step_failed(report, sethostname(name, strlen(name)) != 0, "setting the host name") &&
-           !step_failed(report, mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0,
-                        "making mounts private") &&
-           mount_hosts_file(report, hosts_text) && mount_sys(report) &&
+           make_mounts_private(report) && mount_hosts_file(report, hosts_text) &&
+           mount_sys(report) &&
            !step_failed(report,
                         mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777") != 0,
                         "mounting /dev/shm") &&
