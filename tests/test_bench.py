@@ -72,7 +72,7 @@ def test_kernels_are_measured_in_every_form():
         (["--op", "premul_sum"], "--op premul_sum"),
         (["--inputs", "0"], "--inputs"),
         (["--sizes", "x"], "sizes 'x'"),
-        (["allreduce"], "what is 'allreduce'?"),
+        (["allreduce"], "'allreduce' is not understood"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -101,7 +101,7 @@ def test_a_model_may_be_a_file_and_text_is_for_people(tmp_path):
         (["--model", "gpt-2", "--compute-ms", "nan"], "--compute-ms nan"),
         (["--model", "gpt-2", "--steps", "0"], "--steps"),
         (["--model", "gpt-2", "--rate", "1gbit"], "--rate goes with --virtual-hosts"),
-        (["--model", "gpt-2", "allreduce"], "what is 'allreduce'?"),
+        (["--model", "gpt-2", "allreduce"], "'allreduce' is not understood"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -147,6 +147,7 @@ def test_host_names_are_escaped(tmp_path):
         (["allreduce", "--hosts", "a:x"], "a:x"),
         (["allreduce", "--bytes", "many"], "--bytes"),
         (["allreduce", "--dtype", "f33"], "did you mean 'f32'?"),
+        (["allreduce", "--segment", "1"], "--segment 1: it takes 4K to 1G, or 0"),
         (["allreduce", "-a", "rign"], "did you mean 'ring'?"),
         (["allreduce", "-a", "chain"], "for allreduce: there are direct"),
         (["reduce", "-n", "2", "--root", "2"], "rank 2 does not exist"),

@@ -290,6 +290,7 @@ def test_the_picture_of_the_page_is_that_of_its_command(tmp_path):
         (["--model", "gpt-3"], "there is no model 'gpt-3': there are bert-large, gpt-2-xl, gpt-2,"),
         (["--model", "gpt-2", "--buffer", "1"], "--buffer: it takes 65536 bytes or more"),
         (["--model", "gpt-2", "--compute", "1"], "--compute 1: it takes a number of at least 0"),
+        (["allreduce", "--segment", "1"], "--segment 1: it takes 4K to 1G, or 0"),
         (["allreduce", "--speed"], "there is no option --speed"),
     ],
 )

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/options.h"
 #include "base/status.h"
 #include "kernel/kernel.h"
 
@@ -63,16 +62,6 @@ static enum shoal_status unknown(const struct arguments *arguments, const char *
                           nearest);
     return base_error(SHOAL_ERR_ARGUMENT, "there is no option --%s (see shoal help %s)", word,
                       arguments->command);
-}
-
-enum shoal_status arguments_take_operation(struct arguments *arguments, const char **operation)
-{
-    const char *word = arguments->argv[arguments->at++];
-    if (*operation)
-        return base_error(SHOAL_ERR_ARGUMENT, "one operation at a time: '%s' is one too many",
-                          word);
-    *operation = word;
-    return SHOAL_OK;
 }
 
 int arguments_exit(const char *command, enum shoal_status status)
@@ -159,6 +148,41 @@ enum shoal_status arguments_next(struct arguments *arguments, int *id, const cha
         return long_next(arguments, word, id, value);
     arguments->letter = word + 1;
     return letter_next(arguments, id, value);
+}
+
+enum shoal_status arguments_take(struct arguments *arguments)
+{
+    for (;;) {
+        int id = 0;
+        const char *value = NULL;
+        TRY(arguments_next(arguments, &id, &value));
+        if (id == ARGUMENTS_END)
+            return SHOAL_OK;
+        TRY(arguments->take(arguments->user, id, value));
+    }
+}
+
+enum shoal_status arguments_take_all(struct arguments *arguments)
+{
+    TRY(arguments_take(arguments));
+    if (arguments->at < arguments->argc)
+        return base_error(SHOAL_ERR_ARGUMENT, "'%s' is not understood (see shoal help %s)",
+                          arguments->argv[arguments->at], arguments->command);
+    return SHOAL_OK;
+}
+
+enum shoal_status arguments_take_with_operation(struct arguments *arguments, const char **operation)
+{
+    for (;;) {
+        TRY(arguments_take(arguments));
+        if (arguments->at >= arguments->argc)
+            return SHOAL_OK;
+        const char *word = arguments->argv[arguments->at++];
+        if (*operation)
+            return base_error(SHOAL_ERR_ARGUMENT, "one operation at a time: '%s' is one too many",
+                              word);
+        *operation = word;
+    }
 }
 
 static void help_lines(const char *help, FILE *out)
@@ -259,4 +283,16 @@ enum shoal_status argument_bytes(const char *name, const char *text, uint64_t *o
 {
     enum shoal_status status = base_parse_bytes(text, out);
     return status == SHOAL_OK ? SHOAL_OK : base_error_context(status, "%s", name);
+}
+
+enum shoal_status argument_option_bytes(const char *name, const char *text, enum base_option_id row,
+                                        uint64_t *out)
+{
+    char range[64];
+    int64_t bytes = 0;
+    TRY(argument_bytes(name, text, out));
+    if (base_option_parse(row, text, &bytes) == SHOAL_OK)
+        return SHOAL_OK;
+    base_option_range(row, range, sizeof(range));
+    return base_error(SHOAL_ERR_ARGUMENT, "%s %s: it takes %s", name, text, range);
 }

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/options.h"
 #include "coll/coll.h"
 #include "shoal.h"
 
@@ -32,6 +33,9 @@ struct arguments {       /* set what is up to `at` */
     bool with_options; /* rows of the table of options are allowed too */
     int argc;
     char **argv;
+    /* What becomes of an option, for the functions that go through all. */
+    enum shoal_status (*take)(void *user, int id, const char *value);
+    void *user;
     int at;             /* 1 to start */
     int option;         /* the row, with ARGUMENTS_OPTION */
     const char *letter; /* inside "-abc" */
@@ -41,8 +45,14 @@ struct arguments {       /* set what is up to `at` */
  * Stops at "--" and at the first word. SHOAL_ERR_ARGUMENT for an unknown one, with the nearest
  * name, and for one that lacks a value or may not have one. */
 enum shoal_status arguments_next(struct arguments *arguments, int *id, const char **value);
-/* The word that comes next as the one operation; SHOAL_ERR_ARGUMENT if there is one already. */
-enum shoal_status arguments_take_operation(struct arguments *arguments, const char **operation);
+/* Takes all options up to the next word or the end. */
+enum shoal_status arguments_take(struct arguments *arguments);
+/* The same of a command that takes no words: one is SHOAL_ERR_ARGUMENT. */
+enum shoal_status arguments_take_all(struct arguments *arguments);
+/* The same of a command with one word, before, between or behind the options: the operation, left
+ * NULL if there is none. SHOAL_ERR_ARGUMENT for a second one. */
+enum shoal_status arguments_take_with_operation(struct arguments *arguments,
+                                                const char **operation);
 /* What a command exits with: 0, or prints the last error and gives EXIT_USAGE for wrong
  * arguments, else 1. */
 int arguments_exit(const char *command, enum shoal_status status);
@@ -63,5 +73,8 @@ enum shoal_status argument_operation(const char *word, enum coll_kind *out);
 enum shoal_status argument_dtype(const char *word, enum shoal_dtype *out);
 /* 4096, 64K, 4M, 1G. */
 enum shoal_status argument_bytes(const char *name, const char *text, uint64_t *out);
+/* The same, within what the row of the table of options takes. */
+enum shoal_status argument_option_bytes(const char *name, const char *text, enum base_option_id row,
+                                        uint64_t *out);
 
 #endif

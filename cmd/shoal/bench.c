@@ -127,8 +127,9 @@ static enum shoal_status label_use(struct bench *bench, const char *value)
     return SHOAL_OK;
 }
 
-static enum shoal_status argument_use(struct bench *bench, int id, const char *value)
+static enum shoal_status argument_use(void *user, int id, const char *value)
 {
+    struct bench *bench = user;
     switch (id) {
     case BENCH_ARG_SIZES:
     case BENCH_ARG_DTYPE:
@@ -148,19 +149,6 @@ static enum shoal_status argument_use(struct bench *bench, int id, const char *v
     return SHOAL_OK;
 }
 
-/* Reads options up to the next word, or the end. */
-static enum shoal_status options_read(struct bench *bench, struct arguments *arguments)
-{
-    for (;;) {
-        int id = 0;
-        const char *value = NULL;
-        TRY(arguments_next(arguments, &id, &value));
-        if (id == ARGUMENTS_END)
-            return SHOAL_OK;
-        TRY(argument_use(bench, id, value));
-    }
-}
-
 static enum shoal_status arguments_check(struct bench *bench)
 {
     char error[BENCH_ERROR_BYTES];
@@ -170,7 +158,6 @@ static enum shoal_status arguments_check(struct bench *bench)
     return SHOAL_OK;
 }
 
-/* The operation may stand before, between or behind the options. */
 static enum shoal_status arguments_read(struct bench *bench, int argc, char **argv)
 {
     struct arguments arguments = {.command = "bench",
@@ -178,19 +165,18 @@ static enum shoal_status arguments_read(struct bench *bench, int argc, char **ar
                                   .count = BENCH_ARG_COUNT,
                                   .argc = argc,
                                   .argv = argv,
+                                  .take = argument_use,
+                                  .user = bench,
                                   .at = 1};
-    TRY(options_read(bench, &arguments));
+    const char *operation = NULL;
+    TRY(arguments_take_with_operation(&arguments, &operation));
     if (bench->help)
         return SHOAL_OK;
-    if (arguments.at >= argc)
+    if (operation == NULL)
         return base_error(SHOAL_ERR_ARGUMENT, "which operation? There are %s",
                           bench_operation_names());
-    TRY(setting_use(bench, "operation", argv[arguments.at++]));
-    TRY(options_read(bench, &arguments));
-    if (arguments.at < argc)
-        return base_error(SHOAL_ERR_ARGUMENT, "one operation at a time; what is '%s'?",
-                          argv[arguments.at]);
-    return bench->help ? SHOAL_OK : arguments_check(bench);
+    TRY(setting_use(bench, "operation", operation));
+    return arguments_check(bench);
 }
 
 /* ---- measuring

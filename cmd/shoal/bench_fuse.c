@@ -94,17 +94,6 @@ static enum shoal_status number_read(const char *name, const char *text, double 
     return SHOAL_OK;
 }
 
-static enum shoal_status buffer_read(const char *text, uint64_t *out)
-{
-    const struct base_option *row = &base_options()[OPTION_FUSE_BYTES];
-    TRY(argument_bytes("--buffer", text, out));
-    if (*out >= (uint64_t)row->minimum && *out <= (uint64_t)row->maximum)
-        return SHOAL_OK;
-    char range[64];
-    base_option_range(OPTION_FUSE_BYTES, range, sizeof(range));
-    return base_error(SHOAL_ERR_ARGUMENT, "--buffer %s: it takes %s", text, range);
-}
-
 static enum shoal_status in_flight_read(const char *text, int *out)
 {
     const struct base_option *row = &base_options()[OPTION_FUSE_IN_FLIGHT];
@@ -135,8 +124,9 @@ static enum shoal_status steps_read(const char *text, int *out)
     return SHOAL_OK;
 }
 
-static enum shoal_status argument_use(struct fuse_bench *bench, int id, const char *value)
+static enum shoal_status argument_use(void *user, int id, const char *value)
 {
+    struct fuse_bench *bench = user;
     struct fuse_replay_settings *settings = &bench->settings;
     switch (id) {
     case FUSE_ARG_MODEL: bench->model = value; break;
@@ -144,7 +134,8 @@ static enum shoal_status argument_use(struct fuse_bench *bench, int id, const ch
         TRY(number_read("--compute-ms", value, COMPUTE_MS_MAX, &settings->compute_ns));
         settings->compute_ns *= 1e6;
         break;
-    case FUSE_ARG_BUFFER: return buffer_read(value, &settings->buffer_bytes);
+    case FUSE_ARG_BUFFER:
+        return argument_option_bytes("--buffer", value, OPTION_FUSE_BYTES, &settings->buffer_bytes);
     case FUSE_ARG_IN_FLIGHT: return in_flight_read(value, &settings->in_flight);
     case FUSE_ARG_COMPRESSION: return compression_read(value, &settings->compression);
     case FUSE_ARG_SCALE: return number_read("--scale", value, 1, &settings->scale);
@@ -165,19 +156,12 @@ static enum shoal_status arguments_read(struct fuse_bench *bench, int argc, char
                                   .count = FUSE_ARG_COUNT,
                                   .argc = argc,
                                   .argv = argv,
+                                  .take = argument_use,
+                                  .user = bench,
                                   .at = 1};
-    for (;;) {
-        int id;
-        const char *value;
-        TRY(arguments_next(&arguments, &id, &value));
-        if (id == ARGUMENTS_END)
-            break;
-        TRY(argument_use(bench, id, value));
-    }
+    TRY(arguments_take_all(&arguments));
     if (bench->help)
         return SHOAL_OK;
-    if (arguments.at < argc)
-        return base_error(SHOAL_ERR_ARGUMENT, "what is '%s'?", argv[arguments.at]);
     if (bench->settings.compression != SHOAL_COMPRESSION_NONE)
         bench->settings.check = false;
     if (bench->model == NULL)

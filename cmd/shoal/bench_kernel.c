@@ -93,8 +93,9 @@ static enum shoal_status op_use(struct kernel_bench *bench, const char *value)
     return SHOAL_OK;
 }
 
-static enum shoal_status argument_use(struct kernel_bench *bench, int id, const char *value)
+static enum shoal_status argument_use(void *user, int id, const char *value)
 {
+    struct kernel_bench *bench = user;
     char error[BENCH_ERROR_BYTES];
     switch (id) {
     case KERNEL_ARG_SIZES:
@@ -119,18 +120,11 @@ static enum shoal_status arguments_read(struct kernel_bench *bench, int argc, ch
                                   .count = KERNEL_ARG_COUNT,
                                   .argc = argc,
                                   .argv = argv,
+                                  .take = argument_use,
+                                  .user = bench,
                                   .at = 1};
     char error[BENCH_ERROR_BYTES];
-    for (;;) {
-        int id;
-        const char *value;
-        TRY(arguments_next(&arguments, &id, &value));
-        if (id == ARGUMENTS_END)
-            break;
-        TRY(argument_use(bench, id, value));
-    }
-    if (arguments.at < argc)
-        return base_error(SHOAL_ERR_ARGUMENT, "what is '%s'?", argv[arguments.at]);
+    TRY(arguments_take_all(&arguments));
     if (bench->sizes.size_count == 0 &&
         bench_settings_set(&bench->sizes, "sizes", "16K,256K,4M,64M", error) != 0)
         return base_error(SHOAL_ERR_INTERNAL, "%s", error);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
-#include "own_program.h"
+#include "launch/process.h"
 #include "virtual_hosts.h"
 
 #define WORDS_MAX 96
@@ -127,9 +127,9 @@ enum shoal_status bench_launch_become(const struct bench_launch *launch, const c
     const char *const *values = launch->values;
     const char *virtual_hosts = values[BENCH_LAUNCH_VIRTUAL_HOSTS];
     const char *servers = values[BENCH_LAUNCH_SERVERS];
-    char self[OWN_PATH_BYTES], hosts[VHOSTS_MAX * 16], agent[OWN_PATH_BYTES + 104];
+    char self[LAUNCH_PATH_BYTES], hosts[VHOSTS_MAX * 16], agent[LAUNCH_PATH_BYTES + 104];
     char server_hosts[VHOSTS_MAX * 16], total[16];
-    TRY(own_program_path(self));
+    TRY(launch_own_path(self));
     snprintf(agent, sizeof(agent), "'%s' vhosts-exec {host} --", self);
     if (virtual_hosts != NULL) {
         TRY(virtual_host_list(virtual_hosts, values[BENCH_LAUNCH_RANKS], hosts, sizeof(hosts)));

@@ -13,6 +13,7 @@
 #include "arguments.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "launch/process.h"
 #include "own_program.h"
 #include "shoal.h"
 #include "sort.h"
@@ -89,6 +90,18 @@ static enum shoal_status ranks_read(struct start_bench *bench, const char *list)
     return SHOAL_OK;
 }
 
+static enum shoal_status argument_use(void *user, int id, const char *value)
+{
+    struct start_bench *bench = user;
+    switch (id) {
+    case START_ARG_RANKS: return ranks_read(bench, value);
+    case START_ARG_ROUNDS: return argument_number("--rounds", value, 1, ROUNDS_MAX, &bench->rounds);
+    case START_ARG_JSON: bench->json = true; break;
+    default: bench->help = true; break;
+    }
+    return SHOAL_OK;
+}
+
 static enum shoal_status arguments_read(struct start_bench *bench, int argc, char **argv)
 {
     struct arguments arguments = {.command = "bench start",
@@ -96,25 +109,10 @@ static enum shoal_status arguments_read(struct start_bench *bench, int argc, cha
                                   .count = START_ARG_COUNT,
                                   .argc = argc,
                                   .argv = argv,
+                                  .take = argument_use,
+                                  .user = bench,
                                   .at = 1};
-    for (;;) {
-        int id;
-        const char *value;
-        TRY(arguments_next(&arguments, &id, &value));
-        if (id == ARGUMENTS_END)
-            break;
-        if (id == START_ARG_RANKS)
-            TRY(ranks_read(bench, value));
-        else if (id == START_ARG_ROUNDS)
-            TRY(argument_number("--rounds", value, 1, ROUNDS_MAX, &bench->rounds));
-        else if (id == START_ARG_JSON)
-            bench->json = true;
-        else
-            bench->help = true;
-    }
-    if (arguments.at < argc)
-        return base_error(SHOAL_ERR_ARGUMENT, "what is '%s'?", argv[arguments.at]);
-    return SHOAL_OK;
+    return arguments_take_all(&arguments);
 }
 
 /* ---- one start ------------------------------------------------------------------------------- */
@@ -134,10 +132,10 @@ static enum shoal_status values_read(const char *line, double values[START_VALUE
 /* Runs `shoal run ... shoal start-rank`, whose rank 0 prints one line. */
 static enum shoal_status start_once(int ranks, double values[START_VALUE_COUNT])
 {
-    char self[OWN_PATH_BYTES], count[16], launched[24], what[48], line[LINE_BYTES];
+    char self[LAUNCH_PATH_BYTES], count[16], launched[24], what[48], line[LINE_BYTES];
     char *const words[] = {self, "run", "--no-tag",   "--quiet", "-n", count,
                            "--", self,  "start-rank", launched,  NULL};
-    TRY(own_program_path(self));
+    TRY(launch_own_path(self));
     snprintf(count, sizeof(count), "%d", ranks);
     snprintf(what, sizeof(what), "a start with %d ranks", ranks);
     snprintf(launched, sizeof(launched), "%" PRId64, base_now_ns()); /* the clock starts here */

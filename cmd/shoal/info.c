@@ -290,6 +290,14 @@ static void help_print(void)
     arguments_help(table, INFO_COUNT, stdout);
 }
 
+static enum shoal_status argument_use(void *user, int id, const char *value)
+{
+    bool *asked = user;
+    (void)value;
+    asked[id] = true;
+    return SHOAL_OK;
+}
+
 static enum shoal_status arguments_read(int argc, char **argv, bool *asked)
 {
     struct arguments arguments = {.command = "info",
@@ -297,18 +305,10 @@ static enum shoal_status arguments_read(int argc, char **argv, bool *asked)
                                   .count = INFO_COUNT,
                                   .argc = argc,
                                   .argv = argv,
+                                  .take = argument_use,
+                                  .user = asked,
                                   .at = 1};
-    for (;;) {
-        int id = 0;
-        const char *value = NULL;
-        TRY(arguments_next(&arguments, &id, &value));
-        if (id == ARGUMENTS_END)
-            break;
-        asked[id] = true;
-    }
-    if (arguments.at < argc)
-        return base_error(SHOAL_ERR_ARGUMENT, "'%s' is not understood (see shoal help info)",
-                          argv[arguments.at]);
+    TRY(arguments_take_all(&arguments));
     if (asked[INFO_MARKDOWN] && !asked[INFO_OPTIONS])
         return base_error(SHOAL_ERR_ARGUMENT, "--markdown goes with --options");
     return SHOAL_OK;

@@ -14,15 +14,6 @@
 #include "base/status.h"
 #include "launch/process.h"
 
-enum shoal_status own_program_path(char path[OWN_PATH_BYTES])
-{
-    ssize_t bytes = readlink("/proc/self/exe", path, OWN_PATH_BYTES - 1);
-    if (bytes < 0)
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "finding this program");
-    path[bytes] = '\0';
-    return SHOAL_OK;
-}
-
 static void child_run(char *const words[], int out)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);

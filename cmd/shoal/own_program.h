@@ -7,11 +7,6 @@
 
 #include "shoal.h"
 
-#define OWN_PATH_BYTES 4096
-
-/* SHOAL_ERR_SYSTEM. */
-enum shoal_status own_program_path(char path[OWN_PATH_BYTES]);
-
 /* Runs words, of which the first is a path, to its end, and returns the first line that it printed,
  * without the newline: empty if it printed none. It ends with this process. SHOAL_ERR_SYSTEM, also
  * if it exits with an error: "`what` failed". */

@@ -57,6 +57,7 @@ static const struct argument table[PLAN_COUNT] = {
 
 /* What the arguments say, before it is put together. */
 struct words {
+    struct plan_request *request; /* what needs no putting together goes there */
     const char *operation, *hosts;
     long ranks; /* 0: not given */
     bool help;
@@ -86,9 +87,10 @@ static enum shoal_status parse_rank(const char *option, const char *text, int *o
 
 /* ---- arguments ----------------------------------------------------------------------------- */
 
-static enum shoal_status take_argument(int id, const char *value, struct plan_request *request,
-                                       struct words *words)
+static enum shoal_status take_argument(void *user, int id, const char *value)
 {
+    struct words *words = user;
+    struct plan_request *request = words->request;
     switch (id) {
     case PLAN_RANKS: return argument_number("--ranks", value, 1, PLAN_RANKS_MAX, &words->ranks);
     case PLAN_HOSTS: words->hosts = value; return SHOAL_OK;
@@ -97,7 +99,9 @@ static enum shoal_status take_argument(int id, const char *value, struct plan_re
     case PLAN_ROOT: return parse_rank("--root", value, &request->root);
     case PLAN_ALGORITHM: request->algorithm = value; return SHOAL_OK;
     case PLAN_REPRODUCIBLE: request->reproducible = true; return SHOAL_OK;
-    case PLAN_SEGMENT: return argument_bytes("--segment", value, &request->segment_bytes);
+    case PLAN_SEGMENT:
+        return argument_option_bytes("--segment", value, OPTION_SEGMENT_BYTES,
+                                     &request->segment_bytes);
     case PLAN_RATE: return sim_parse_rate("--rate", value, &request->platform->link_bytes_per_ns);
     case PLAN_LATENCY:
         return sim_parse_time("--latency", value, &request->platform->link_latency_ns);
@@ -109,27 +113,17 @@ static enum shoal_status take_argument(int id, const char *value, struct plan_re
     }
 }
 
-static enum shoal_status take_arguments(int argc, char **argv, struct plan_request *request,
-                                        struct words *words)
+static enum shoal_status take_arguments(int argc, char **argv, struct words *words)
 {
     struct arguments arguments = {.command = "plan",
                                   .table = table,
                                   .count = PLAN_COUNT,
                                   .argc = argc,
                                   .argv = argv,
+                                  .take = take_argument,
+                                  .user = words,
                                   .at = 1};
-    for (;;) {
-        int id;
-        const char *value;
-        TRY(arguments_next(&arguments, &id, &value));
-        if (id != ARGUMENTS_END) {
-            TRY(take_argument(id, value, request, words));
-            continue;
-        }
-        if (arguments.at >= argc)
-            return SHOAL_OK;
-        TRY(arguments_take_operation(&arguments, &words->operation));
-    }
+    return arguments_take_with_operation(&arguments, &words->operation);
 }
 
 /* "2" as a list of that many hosts with even shares of the ranks. */
@@ -207,10 +201,10 @@ static enum shoal_status make_platform(struct sim_platform **out)
 int cmd_plan(int argc, char **argv)
 {
     struct plan_request request = {.bytes = UINT64_C(64) << 20, .dtype = SHOAL_F32, .rank = -1};
-    struct words words = {0};
+    struct words words = {.request = &request};
     enum shoal_status status = make_platform(&request.platform);
     if (status == SHOAL_OK)
-        status = take_arguments(argc, argv, &request, &words);
+        status = take_arguments(argc, argv, &words);
     if (status == SHOAL_OK && words.help) {
         usage(stdout);
         sim_platform_free(request.platform);

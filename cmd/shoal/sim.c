@@ -90,6 +90,7 @@ static const struct argument table[SIM_COUNT] = {
 
 /* What the arguments say, before it is put together. */
 struct words {
+    struct sim_request *request; /* what needs no putting together goes there */
     const char *operation, *platform, *hosts, *servers, *algorithms, *rate, *latency;
     long ranks; /* 0: not given */
     long in_flight;
@@ -124,9 +125,10 @@ static enum shoal_status take_shares(const char *value, struct sim_request *requ
     return base_error(SHOAL_ERR_ARGUMENT, "--shares %s: it takes auto or equal", value);
 }
 
-static enum shoal_status take_argument(int id, const char *value, struct sim_request *request,
-                                       struct words *words)
+static enum shoal_status take_argument(void *user, int id, const char *value)
 {
+    struct words *words = user;
+    struct sim_request *request = words->request;
     switch (id) {
     case SIM_PLATFORM: words->platform = value; break;
     case SIM_HOSTS: words->hosts = value; break;
@@ -137,7 +139,9 @@ static enum shoal_status take_argument(int id, const char *value, struct sim_req
     case SIM_DTYPE: return argument_dtype(value, &request->dtype);
     case SIM_ALGORITHM: words->algorithms = value; break;
     case SIM_REPRODUCIBLE: request->reproducible = true; break;
-    case SIM_SEGMENT: return argument_bytes("--segment", value, &request->segment_bytes);
+    case SIM_SEGMENT:
+        return argument_option_bytes("--segment", value, OPTION_SEGMENT_BYTES,
+                                     &request->segment_bytes);
     case SIM_RATE: words->rate = value; break;
     case SIM_LATENCY: words->latency = value; break;
     case SIM_EVERY_RANK: request->every_rank = true; break;
@@ -158,23 +162,17 @@ static enum shoal_status take_argument(int id, const char *value, struct sim_req
     return SHOAL_OK;
 }
 
-static enum shoal_status take_arguments(int argc, char **argv, struct sim_request *request,
-                                        struct words *words)
+static enum shoal_status take_arguments(int argc, char **argv, struct words *words)
 {
-    struct arguments arguments = {
-        .command = "sim", .table = table, .count = SIM_COUNT, .argc = argc, .argv = argv, .at = 1};
-    for (;;) {
-        int id;
-        const char *value;
-        TRY(arguments_next(&arguments, &id, &value));
-        if (id != ARGUMENTS_END) {
-            TRY(take_argument(id, value, request, words));
-            continue;
-        }
-        if (arguments.at >= argc)
-            return SHOAL_OK;
-        TRY(arguments_take_operation(&arguments, &words->operation));
-    }
+    struct arguments arguments = {.command = "sim",
+                                  .table = table,
+                                  .count = SIM_COUNT,
+                                  .argc = argc,
+                                  .argv = argv,
+                                  .take = take_argument,
+                                  .user = words,
+                                  .at = 1};
+    return arguments_take_with_operation(&arguments, &words->operation);
 }
 
 /* "2:4096", "2:4096:4". */
@@ -337,8 +335,8 @@ int cmd_sim(int argc, char **argv)
                                   .dtype = SHOAL_F32,
                                   .compute_ns = 200e6,
                                   .buffer_bytes = UINT64_C(4) << 20};
-    struct words words = {.in_flight = 2};
-    enum shoal_status status = take_arguments(argc, argv, &request, &words);
+    struct words words = {.request = &request, .in_flight = 2};
+    enum shoal_status status = take_arguments(argc, argv, &words);
     if (status == SHOAL_OK && words.help) {
         usage();
         return 0;

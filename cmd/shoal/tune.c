@@ -17,6 +17,7 @@
 #include "base/tuning.h"
 #include "base/wait.h"
 #include "launch/lines.h"
+#include "launch/process.h"
 #include "own_program.h"
 
 #define LINE_BYTES 512
@@ -104,8 +105,9 @@ static enum shoal_status ranks_add_default(struct tune *tune)
     return SHOAL_OK;
 }
 
-static enum shoal_status argument_use(struct tune *tune, int id, const char *value)
+static enum shoal_status argument_use(void *user, int id, const char *value)
 {
+    struct tune *tune = user;
     long number;
     uint64_t bytes;
     switch (id) {
@@ -129,18 +131,10 @@ static enum shoal_status arguments_read(struct tune *tune, int argc, char **argv
                                   .count = TUNE_COUNT,
                                   .argc = argc,
                                   .argv = argv,
+                                  .take = argument_use,
+                                  .user = tune,
                                   .at = 1};
-    for (;;) {
-        int id = 0;
-        const char *value = NULL;
-        TRY(arguments_next(&arguments, &id, &value));
-        if (id == ARGUMENTS_END)
-            break;
-        TRY(argument_use(tune, id, value));
-    }
-    if (arguments.at < argc)
-        return base_error(SHOAL_ERR_ARGUMENT, "'%s' is not understood (see shoal help tune)",
-                          argv[arguments.at]);
+    TRY(arguments_take_all(&arguments));
     return tune->ranks_count > 0 ? SHOAL_OK : ranks_add_default(tune);
 }
 
@@ -163,7 +157,7 @@ static enum shoal_status options_check(void)
 /* Runs `shoal run ... shoal tune-rank`, whose rank 0 prints one row. */
 static enum shoal_status measure(const struct tune *tune, int ranks, struct base_tuning *row)
 {
-    char self[OWN_PATH_BYTES], count[16], what[48], line[LINE_BYTES];
+    char self[LAUNCH_PATH_BYTES], count[16], what[48], line[LINE_BYTES];
     char *const words[] = {self,
                            "run",
                            "--no-tag",
@@ -180,7 +174,7 @@ static enum shoal_status measure(const struct tune *tune, int ranks, struct base
                            "--largest",
                            (char *)tune->largest,
                            NULL};
-    TRY(own_program_path(self));
+    TRY(launch_own_path(self));
     snprintf(count, sizeof(count), "%d", ranks);
     snprintf(what, sizeof(what), "measuring with %d ranks", ranks);
     TRY(own_program_line(words, what, line, sizeof(line)));

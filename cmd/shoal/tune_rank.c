@@ -355,6 +355,17 @@ static const struct argument table[TUNE_RANK_COUNT] = {
     [TUNE_RANK_LARGEST] = {"largest", 0, "BYTES", "largest buffers"},
 };
 
+static enum shoal_status argument_use(void *user, int id, const char *value)
+{
+    struct tuner *tuner = user;
+    long number = 0;
+    if (id == TUNE_RANK_LARGEST)
+        return base_parse_bytes(value, &tuner->largest_bytes);
+    TRY(argument_number("--size-ms", value, 1, 100000, &number));
+    tuner->size_ms = number;
+    return SHOAL_OK;
+}
+
 static enum shoal_status arguments_read(struct tuner *tuner, int argc, char **argv)
 {
     struct arguments arguments = {.command = "tune",
@@ -362,21 +373,10 @@ static enum shoal_status arguments_read(struct tuner *tuner, int argc, char **ar
                                   .count = TUNE_RANK_COUNT,
                                   .argc = argc,
                                   .argv = argv,
+                                  .take = argument_use,
+                                  .user = tuner,
                                   .at = 1};
-    for (;;) {
-        int id = 0;
-        long number = 0;
-        const char *value = NULL;
-        TRY(arguments_next(&arguments, &id, &value));
-        if (id == ARGUMENTS_END)
-            return SHOAL_OK;
-        if (id == TUNE_RANK_LARGEST) {
-            TRY(base_parse_bytes(value, &tuner->largest_bytes));
-            continue;
-        }
-        TRY(argument_number("--size-ms", value, 1, 100000, &number));
-        tuner->size_ms = number;
-    }
+    return arguments_take_all(&arguments);
 }
 
 int cmd_tune_rank(int argc, char **argv)

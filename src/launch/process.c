@@ -38,6 +38,15 @@ void launch_process_close(struct launch_process *process)
     launch_fd_close(&process->err);
 }
 
+enum shoal_status launch_own_path(char path[LAUNCH_PATH_BYTES])
+{
+    ssize_t bytes = readlink("/proc/self/exe", path, LAUNCH_PATH_BYTES - 1);
+    if (bytes < 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "finding this program");
+    path[bytes] = '\0';
+    return SHOAL_OK;
+}
+
 /* ---- start ---- */
 
 struct pipes { /* [0] reads, [1] writes */

@@ -43,6 +43,10 @@ enum shoal_status launch_process_start(const struct launch_program *program,
 void launch_process_close(struct launch_process *process); /* the three ends; -1 allowed */
 void launch_fd_close(int *fd);                             /* sets it to -1; -1 allowed */
 
+#define LAUNCH_PATH_BYTES 4096
+/* Where this program lies. SHOAL_ERR_SYSTEM. */
+enum shoal_status launch_own_path(char path[LAUNCH_PATH_BYTES]);
+
 /* Sends the signal to every descendant of `root`; their number. Without /proc: 0. */
 int launch_descendants_kill(pid_t root, int signal_number);
 

@@ -6,7 +6,6 @@
  * before it is known that everything can run everywhere: the program is there, the store and rank
  * 0's host can be reached.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include "base/options.h"
 #include "base/status.h"
 #include "launch/job.h"
+#include "launch/process.h"
 #include "launch/survey.h"
 #include "net/proof.h"
 
@@ -364,15 +364,6 @@ static enum shoal_status store_serve(struct job *job)
                             &job->server);
 }
 
-static enum shoal_status own_path(char *out, size_t capacity)
-{
-    ssize_t length = readlink("/proc/self/exe", out, capacity - 1);
-    if (length < 0)
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "/proc/self/exe");
-    out[length] = '\0';
-    return SHOAL_OK;
-}
-
 /* The part's own way: everybody knows where the first launcher is. */
 static enum shoal_status part_join(struct job *job)
 {
@@ -390,8 +381,8 @@ static enum shoal_status part_join(struct job *job)
 enum shoal_status launch_job_start(struct job *job)
 {
     const struct launch_options *options = job->options;
-    char path[4096];
-    TRY(own_path(path, sizeof(path)));
+    char path[LAUNCH_PATH_BYTES];
+    TRY(launch_own_path(path));
     TRY(store_serve(job));
     job->peers_ready = options->part == NULL || options->part->count == 1;
     if (options->part != NULL)
