@@ -956,8 +956,9 @@ SHOAL_API enum shoal_status shoal_pipe_microbatch_end(shoal_pipe_t pipe);
 /* Begins a step on this rank; tasks may have come before. */
 SHOAL_API enum shoal_status shoal_pipe_step_begin(shoal_pipe_t pipe);
 /* Ends it. Collective: waits until all ranks have called it, at most the group's timeout. Nothing
- * may be left over: a task that was not taken, a value that was not put, dropped or released breaks
- * the pipe, SHOAL_ERR_STATE, and is named. */
+ * may be left to be done: a task that was not taken, or a value that was dropped and not put,
+ * breaks the pipe, SHOAL_ERR_STATE, and is named. Values that are held (not dropped by their maker,
+ * or not released) live on. */
 SHOAL_API enum shoal_status shoal_pipe_step_end(shoal_pipe_t pipe);
 
 /* ---- what a rank has done in a pipe since it was made */

@@ -534,6 +534,49 @@ static void test_at_random(void **state)
  * ---------------------------------------------------------------------------------------------- */
 
 /* Nothing comes, and that is no error; outside of a step only control is given. */
+/* Rank 0 looks at a value that the last rank has put, and holds it for three steps more. */
+static int hold(shoal_group_t group, void *user)
+{
+    (void)user;
+    shoal_pipe_t pipe = NULL;
+    struct shoal_pipe_options options = SHOAL_PIPE_OPTIONS_INIT;
+    int rank = shoal_group_rank(group), last = shoal_group_size(group) - 1;
+    uint64_t id = 0;
+    CHECK(shoal_pipe_create(group, &options, &pipe));
+    if (rank == 0)
+        CHECK(shoal_pipe_promise(pipe, last, &id));
+    CHECK(shoal_broadcast(&id, 1, SHOAL_U64, 0, group, NULL));
+    CHECK(shoal_pipe_step_begin(pipe));
+    if (rank == last)
+        REQUIRE(make_value(group, pipe, id) == 0);
+    if (rank == 0) {
+        struct shoal_pipe_task task = task_of(0, SHOAL_PIPE_RESUME, -1, 0);
+        task.needs = &id;
+        task.need_count = 1;
+        CHECK(shoal_pipe_submit(pipe, &task));
+        CHECK(shoal_pipe_next(pipe, -1, &task));
+    }
+    for (int step = 0; step < 3; step++) {
+        CHECK(shoal_pipe_step_end(pipe));
+        CHECK(shoal_pipe_step_begin(pipe));
+    }
+    if (rank == 0) {
+        CHECK(shoal_pipe_drop(pipe, id));
+        REQUIRE(check_value(group, pipe, id) == 0);
+    }
+    CHECK(shoal_pipe_step_end(pipe));
+    REQUIRE(counters_of(pipe).kept_bytes == 0);
+    return shoal_pipe_free(pipe) == SHOAL_OK ? 0 : 1;
+}
+
+static void test_hold(void **state)
+{
+    (void)state;
+    expect_run(1, 1, hold);
+    expect_run(3, 1, hold);
+    expect_run(3, 3, hold);
+}
+
 static int nothing_yet(shoal_group_t group, void *user)
 {
     (void)user;
@@ -567,9 +610,8 @@ static void test_nothing_yet(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model),
-        cmocka_unit_test(test_replay),
-        cmocka_unit_test(test_at_random),
+        cmocka_unit_test(test_model),       cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_at_random),   cmocka_unit_test(test_hold),
         cmocka_unit_test(test_nothing_yet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

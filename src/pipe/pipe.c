@@ -232,7 +232,7 @@ static void leave_work(struct pipe *pipe)
     char me[PIPE_TEXT_BYTES];
     pthread_mutex_lock(&pipe->lock);
     int tasks = pipe->queue.count;
-    uint32_t values = pipe_values_left(pipe, UINT64_MAX, NULL, 0);
+    uint32_t values = pipe_values_left(pipe, UINT64_MAX, pipe->in_step, NULL, 0);
     pthread_mutex_unlock(&pipe->lock);
     if (tasks > 0 || values > 0)
         pipe_fail(pipe, SHOAL_ERR_ABORTED, "%s freed it with %d tasks and %u values left",

@@ -213,9 +213,10 @@ void pipe_value_complete(struct pipe *pipe, struct pipe_value *value);
 /* Frees it if this rank has no part in it any more. */
 void pipe_value_tidy(struct pipe *pipe, struct pipe_value *value);
 void pipe_table_release(struct pipe *pipe);
-/* How many values, of those first heard of up to that step, are not done with here; text, unless
- * NULL: what is missing of the first of them. */
-uint32_t pipe_values_left(const struct pipe *pipe, uint64_t step, char *text, size_t text_bytes);
+/* How many values, of those first heard of up to that step, are not done with here, with those that
+ * are only held or without; text, unless NULL: what is missing of the first of them. */
+uint32_t pipe_values_left(const struct pipe *pipe, uint64_t step, bool counts_held, char *text,
+                          size_t text_bytes);
 
 /* ---- task.c: lock held */
 

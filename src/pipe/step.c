@@ -153,7 +153,7 @@ static enum shoal_status check_left(struct pipe *pipe)
                          pipe_task_text(pipe, list->runs[list->at].kind,
                                         list->runs[list->at].module,
                                         list->runs[list->at].microbatch, what));
-    uint32_t left = pipe_values_left(pipe, pipe->step, lack, sizeof(lack));
+    uint32_t left = pipe_values_left(pipe, pipe->step, false, lack, sizeof(lack));
     if (left > 0)
         return pipe_fail(pipe, SHOAL_ERR_STATE,
                          "step %" PRIu64 " ends on %s with %u values left over: %s", pipe->step, me,

@@ -158,24 +158,25 @@ void pipe_value_tidy(struct pipe *pipe, struct pipe_value *value)
     forget(pipe, value);
 }
 
-static const char *lack_of(const struct pipe *pipe, const struct pipe_value *value)
+/* Its maker may still name it, or somebody may look at it: for as long as they like. */
+static bool is_held(const struct pipe_value *value)
 {
-    if (is_home(pipe, value) && !value->put)
-        return "was never put";
-    if (value->promised)
-        return "was not dropped by its maker";
-    if (!value->here)
-        return "has not come";
-    return value->dropped ? "was not released" : "was not dropped by its maker";
+    return value->promised || value->here;
 }
 
-uint32_t pipe_values_left(const struct pipe *pipe, uint64_t step, char *text, size_t text_bytes)
+static const char *lack_of(const struct pipe *pipe, const struct pipe_value *value)
+{
+    return is_home(pipe, value) ? "was never put" : "has not come";
+}
+
+uint32_t pipe_values_left(const struct pipe *pipe, uint64_t step, bool counts_held, char *text,
+                          size_t text_bytes)
 {
     char which[PIPE_TEXT_BYTES];
     uint32_t left = 0;
     for (uint32_t i = 0; i < pipe->table.bucket_count; i++)
         for (const struct pipe_value *value = pipe->table.buckets[i]; value; value = value->next) {
-            if (value->step >= step || is_done(pipe, value))
+            if (value->step >= step || is_done(pipe, value) || (is_held(value) && !counts_held))
                 continue;
             if (left++ == 0 && text)
                 snprintf(text, text_bytes, "%s, whose home is rank %d, %s",
