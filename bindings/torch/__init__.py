@@ -31,6 +31,7 @@ __all__ = [
     "OverlappedOptimizer",
     "counters",
     "create_backend",
+    "group_handle",
     "monitored_barrier",
     "shared_memory",
 ]
@@ -98,6 +99,22 @@ def counters(group: dist.ProcessGroup | None = None) -> dict[str, int]:
     if counted is None:
         raise ValueError("the process group's backend for CPU tensors is not shoal")
     return counted
+
+
+def group_handle(group: dist.ProcessGroup | None = None) -> int | None:
+    """The shoal_group_t of a process group, for functions of shoal.h that torch has no form of. It
+    lives as long as the process group.
+
+    Args:
+        group: The process group; None for the default one.
+
+    Returns:
+        None if its backend for CPU tensors is not shoal.
+    """
+    group = _given_or_default(group)
+    if arena.CPU not in group._device_types:
+        return None
+    return binding.handle(group._get_backend(arena.CPU))
 
 
 def shared_memory(group: dist.ProcessGroup | None = None) -> AbstractContextManager[None]:

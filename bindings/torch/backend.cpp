@@ -597,6 +597,15 @@ pybind11::object counters(const c10::intrusive_ptr<c10d::Backend> &backend)
 }
 
 /* None if it is another backend. */
+pybind11::object handle(const c10::intrusive_ptr<c10d::Backend> &backend)
+{
+    auto *ours = dynamic_cast<ShoalBackend *>(backend.get());
+    if (!ours)
+        return pybind11::none();
+    return pybind11::int_(reinterpret_cast<uintptr_t>(ours->use()->handle));
+}
+
+/* None if it is another backend. */
 std::shared_ptr<Fuse> make_fuse(const c10::intrusive_ptr<c10d::Backend> &backend, Tensors like,
                                 std::vector<std::string> names, const std::string &name,
                                 at::ScalarType type, uint64_t buffer_bytes, int compression,
@@ -660,6 +669,7 @@ PYBIND11_MODULE(shoal_torch_backend, module)
     module.def("forget", [] { shoal_torch::ArenaAllocator::expected().clear(); });
     module.def("counters", &shoal_torch::counters);
     module.def("is_shoal", &shoal_torch::is_shoal);
+    module.def("handle", &shoal_torch::handle);
     pybind11::class_<shoal_torch::Fuse, std::shared_ptr<shoal_torch::Fuse>>(module, "Fuse")
         .def("home", &shoal_torch::Fuse::home)
         .def("add", &shoal_torch::Fuse::add)
