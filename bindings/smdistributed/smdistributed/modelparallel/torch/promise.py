@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Promises: tensors of known shape and type whose data another rank is to make.
+
+A call of a module that lives elsewhere returns at once, with promises in place of tensors. They may
+be arguments of further such calls, and then the data goes from rank to rank without coming here.
+Whatever else reads a promise waits for its data, and goes on with an ordinary tensor. So the code
+of a step runs ahead of the computing, and an unchanged model becomes a pipeline.
+
+Two of torch's ways to see what is done with a tensor are used: __torch_function__ for what Python
+calls, above autograd, so that the ordinary tensor has its place in the graph; and
+__torch_dispatch__ for what autograd does by itself, such as adding up gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+
+class Meta(NamedTuple):
+    """What is known of a tensor before its data."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    requires_grad: bool
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Meta:
+        return cls(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
+
+    @property
+    def bytes(self) -> int:
+        return torch.Size(self.shape).numel() * self.dtype.itemsize
+
+
+# Of these a promise knows enough: they don't wait.
+_KNOWN_METHODS = {
+    torch.Tensor.dim,
+    torch.Tensor.is_complex,
+    torch.Tensor.is_floating_point,
+    torch.Tensor.ndimension,
+    torch.Tensor.numel,
+    torch.Tensor.register_hook,
+    torch.Tensor.requires_grad_,
+    torch.Tensor.retain_grad,
+    torch.Tensor.size,
+    torch.Tensor.__hash__,
+    torch.Tensor.__len__,
+    torch.Tensor.__repr__,
+}
+_KNOWN_ATTRIBUTES = {
+    torch.Tensor._backward_hooks,
+    torch.Tensor.device,
+    torch.Tensor.dtype,
+    torch.Tensor.grad,
+    torch.Tensor.grad_fn,
+    torch.Tensor.is_leaf,
+    torch.Tensor.is_sparse,
+    torch.Tensor.layout,
+    torch.Tensor.ndim,
+    torch.Tensor.requires_grad,
+    torch.Tensor.shape,
+}
+
+
+def _is_known(function: Callable) -> bool:
+    if function in _KNOWN_METHODS:
+        return True
+    return getattr(function, "__name__", "") == "__get__" and function.__self__ in _KNOWN_ATTRIBUTES
+
+
+class Promise(torch.Tensor):
+    """A tensor whose data comes later.
+
+    Args:
+        meta: Of the tensor.
+        value: The number of the value that will hold the data (runtime.py).
+        fetch: Gives the data of a value, as a tensor without graph; waits for it.
+    """
+
+    @staticmethod
+    def __new__(cls, meta: Meta, value: int, fetch: Callable[[Promise], torch.Tensor]) -> Promise:
+        made = torch.Tensor._make_wrapper_subclass(cls, meta.shape, dtype=meta.dtype)
+        made.value = value
+        made._fetch = fetch
+        made._data = None
+        made._tensor = None
+        return made
+
+    def data_now(self) -> torch.Tensor:
+        """The data, without graph; waits for it the first time."""
+        if self._data is None:
+            self._data = self._fetch(self)
+        return self._data
+
+    def tensor_now(self) -> torch.Tensor:
+        """An ordinary tensor at this place of the graph; waits for its data the first time."""
+        wants_graph = self.requires_grad and torch.is_grad_enabled()
+        if self._tensor is None or (wants_graph and not self._tensor.requires_grad):
+            self._tensor = _Fetch.apply(self)
+        return self._tensor
+
+    def __repr__(self, **_options: Any) -> str:
+        return f"Promise({tuple(self.shape)}, {self.dtype}, value={self.value:#x})"
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if _is_known(function):
+            with torch._C.DisableTorchFunctionSubclass():
+                return function(*args, **(kwargs or {}))
+        args, kwargs = tree_map_only(Promise, Promise.tensor_now, (args, kwargs or {}))
+        return function(*args, **kwargs)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.detach.default:
+            return _same_data(args[0])
+        args, kwargs = tree_map_only(Promise, Promise.data_now, (args, kwargs or {}))
+        return function(*args, **kwargs)
+
+
+def _same_data(promise: Promise) -> Promise:
+    """Another promise of the same data, which keeps the first one alive."""
+    meta = Meta(tuple(promise.shape), promise.dtype, False)
+    return Promise(meta, promise.value, lambda _same: promise.data_now())
+
+
+class _Fetch(torch.autograd.Function):
+    """From a promise to its tensor; gradients go back as they are."""
+
+    @staticmethod
+    def forward(ctx, promise: Promise) -> torch.Tensor:
+        data = promise.data_now()
+        return data.view_as(data)
+
+    @staticmethod
+    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient

@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rank of a pipeline does: calls modules of other ranks, and carries out their calls.
+
+A call is a FORWARD task for the module's owner. The caller knows the shapes of its result from
+earlier calls with arguments of the same shapes, and goes on with promises; the first such call is
+waited for. The call's BACKWARD task comes when autograd asks for it.
+
+A task is done when all calls that it made are done; so the end of a step's functions on the leader
+means that nothing is under way anywhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from shoal.pipe import Kind, Pipe, Task
+
+from .exceptions import StepError
+from .executor import Executor, Worker
+from .promise import Meta, Promise
+from .structure import fill_in, packed, take_out, unpacked
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What of the caller's thread holds in the owner's too."""
+
+    grad: bool
+    autocast: torch.dtype | None
+
+    @classmethod
+    def current(cls) -> Mode:
+        autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+        return cls(torch.is_grad_enabled(), autocast)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        on = self.autocast is not None
+        with torch.set_grad_enabled(self.grad), torch.autocast("cpu", self.autocast, enabled=on):
+            yield
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a result: its structure with slots, and what is known of each tensor."""
+
+    structure: Any
+    metas: tuple[Meta, ...]
+
+
+@dataclass
+class Call:
+    """Of a module elsewhere, as the caller sees it.
+
+    number: The value that says that its forward task is done.
+    """
+
+    module: int
+    owner: int
+    microbatch: int
+    arguments: bytes
+    inputs: tuple[Meta, ...]
+    number: int = 0
+    shape: Shape | None = None
+
+
+@dataclass
+class Made:
+    """Of a call that was carried out here, until its backward pass."""
+
+    inputs: list[torch.Tensor]
+    outputs: list[torch.Tensor]
+
+
+class _Remote(torch.autograd.Function):
+    """The place of a call in the caller's graph. The anchor, which needs a gradient, is there for
+    calls whose own arguments need none: the module's parameters do."""
+
+    @staticmethod
+    def forward(ctx, stage: Stage, call: Call, anchor: torch.Tensor, *tensors: torch.Tensor):
+        ctx.stage, ctx.call = stage, call
+        ctx.set_materialize_grads(False)
+        results = stage.forward(call, tensors)
+        metas = call.shape.metas
+        without = [one for one, meta in zip(results, metas, strict=True) if not meta.requires_grad]
+        ctx.mark_non_differentiable(*without)
+        return results
+
+    @staticmethod
+    def backward(ctx, *gradients: torch.Tensor | None):
+        return None, None, None, *ctx.stage.backward(ctx.call, gradients)
+
+
+@dataclass
+class Progress:
+    """Of the task that a thread carries out."""
+
+    microbatch: int
+    calls: int = 0  # that it made and that are not done yet
+    waits_for_calls: Worker | None = None
+
+
+class _Local(threading.local):
+    now: Progress
+
+
+class Stage:
+    """One rank of a pipeline.
+
+    Args:
+        pipe: To the others.
+        modules: All of the model's, in the same order on all ranks.
+        names: Of them.
+        owners: Rank of each.
+    """
+
+    def __init__(
+        self,
+        pipe: Pipe,
+        modules: Sequence[torch.nn.Module],
+        names: Sequence[str],
+        owners: Sequence[int],
+    ):
+        self.pipe, self.modules, self.names, self.owners = pipe, modules, names, owners
+        self.carry_out_other: Callable[[Task], None] | None = None  # START and CONTROL
+        self.executor = Executor(pipe, self._carry_out)
+        self.shapes: dict[tuple, Shape] = {}
+        self.made: dict[int, Made] = {}
+        self.progress = _Local()
+        self.turns: dict[int, int] = {}  # values that say that it is a microbatch's turn
+        self.without_turn: set[int] = set()
+        self.anchor = torch.empty(0, requires_grad=True)
+
+    # ---- values
+
+    def _promise(self, meta: Meta, home: int) -> Promise:
+        value = self.pipe.promise(home)
+        promise = Promise(meta, value, self._fetch)
+        weakref.finalize(promise, self.pipe.drop, value)
+        return promise
+
+    def _fetch(self, promise: Promise) -> torch.Tensor:
+        self.executor.wait([promise.value], self.progress.now.microbatch)
+        meta = Meta(tuple(promise.shape), promise.dtype, False)
+        return self._view(promise.value, meta)
+
+    def _view(self, value: int, meta: Meta) -> torch.Tensor:
+        """A value of one tensor that a task needed; it is released with the tensor."""
+        ((address, size),) = self.pipe.value(value).buffers
+        return view(address, size, meta, partial(self.pipe.release, value))
+
+    def take(self, value: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """A copy of a value of one tensor that a task needed."""
+        return self._view(value, Meta(shape, dtype, False)).clone()
+
+    def send(self, task: Task, tensors: Sequence[torch.Tensor]) -> None:
+        """Submits the task, with these tensors' values as what it needs."""
+        made = []
+        for tensor in tensors:
+            if isinstance(tensor, Promise):
+                task.needs.append(tensor.value)
+                continue
+            value = self.pipe.promise(self.pipe.rank)
+            self._put(value, [tensor])
+            task.needs.append(value)
+            made.append(value)
+        self.pipe.submit(task)
+        for value in made:
+            self.pipe.drop(value)
+
+    def _put(self, value: int, tensors: Sequence[torch.Tensor], descriptor: bytes = b"") -> None:
+        plain = [tensor.detach().contiguous() for tensor in tensors]
+        self.pipe.put(value, descriptor, [(tensor.data_ptr(), tensor.nbytes) for tensor in plain])
+
+    # ---- calls of modules elsewhere
+
+    def call(self, module: int, *args: Any, **kwargs: Any) -> Any:
+        """A module that lives elsewhere: its result, with promises for tensors."""
+        structure, tensors = take_out((args, kwargs))
+        arguments = packed((Mode.current(), structure), f"arguments of {self.names[module]}")
+        inputs = tuple(Meta.of(tensor) for tensor in tensors)
+        microbatch = self.progress.now.microbatch
+        call = Call(module, self.owners[module], microbatch, arguments, inputs)
+        results = _Remote.apply(self, call, self.anchor, *tensors)
+        return fill_in(call.shape.structure, results)
+
+    def forward(self, call: Call, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        key = call.module, call.arguments, call.inputs
+        call.number = self._expect(call)
+        call.shape = self.shapes.get(key)
+        if call.shape is None:
+            call.shape, results = self._first_forward(call, tensors)
+            self.shapes[key] = call.shape
+        else:
+            results = tuple(self._promise(meta, call.owner) for meta in call.shape.metas)
+            self._send_forward(call, tensors, [promise.value for promise in results])
+        return results
+
+    def _send_forward(
+        self, call: Call, tensors: Sequence[torch.Tensor], results: Sequence[int]
+    ) -> None:
+        request = call.number, call.arguments, call.inputs, call.shape, results
+        blob = packed(request, f"arguments of {self.names[call.module]}")
+        self.send(Task(Kind.FORWARD, call.owner, call.microbatch, call.module, blob, []), tensors)
+
+    def _first_forward(
+        self, call: Call, tensors: Sequence[torch.Tensor]
+    ) -> tuple[Shape, tuple[torch.Tensor, ...]]:
+        """All results come as one value, with their shape."""
+        whole = self.pipe.promise(call.owner)
+        self._send_forward(call, tensors, [whole])
+        self.executor.wait([whole], call.microbatch)
+        value = self.pipe.value(whole)
+        shape = unpacked(value.descriptor)
+        results = tuple(
+            view(address, size, meta, lambda: None).clone()
+            for (address, size), meta in zip(value.buffers, shape.metas, strict=True)
+        )
+        self.pipe.release(whole)
+        self.pipe.drop(whole)
+        return shape, results
+
+    def backward(
+        self, call: Call, gradients: Sequence[torch.Tensor | None]
+    ) -> list[Promise | None]:
+        """Promises of the gradients of those arguments that want one."""
+        given = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        results = [
+            self._promise(meta, call.owner) if meta.requires_grad else None for meta in call.inputs
+        ]
+        done = self._expect(call)
+        numbers = [promise.value if promise is not None else 0 for promise in results]
+        blob = packed((call.number, done, given, numbers), "a backward pass")
+        task = Task(Kind.BACKWARD, call.owner, call.microbatch, call.module, blob, [])
+        self.send(task, [gradients[i] for i in given])
+        return results
+
+    def _expect(self, call: Call) -> int:
+        """A value that the owner puts when a task is done; the present task ends after it."""
+        progress = self.progress.now
+        done = self.pipe.promise(call.owner)
+        progress.calls += 1
+
+        def come() -> None:
+            self.pipe.release(done)
+            progress.calls -= 1
+            if progress.calls == 0 and progress.waits_for_calls:
+                self.executor.resume(progress.waits_for_calls)
+
+        self.executor.when_come([done], call.microbatch, come)
+        self.pipe.drop(done)
+        return done
+
+    def end_calls(self) -> None:
+        """Until all calls that the present task has made are done."""
+        progress = self.progress.now
+        if progress.calls:
+            progress.waits_for_calls = self.executor.present_worker()
+            self.executor.suspend(progress.waits_for_calls)
+            progress.waits_for_calls = None
+
+    # ---- tasks for this rank
+
+    def _carry_out(self, task: Task) -> None:
+        """In a thread of its own."""
+        self.progress.now = Progress(task.microbatch)
+        if task.kind == Kind.FORWARD:
+            self._forward(task)
+        elif task.kind == Kind.BACKWARD:
+            self._backward(task)
+        else:
+            self.carry_out_other(task)
+
+    def _forward(self, task: Task) -> None:
+        number, arguments, metas, expected, results = unpacked(task.blob)
+        mode, structure = unpacked(arguments)
+        inputs = [
+            self._view(value, meta).requires_grad_(meta.requires_grad and mode.grad)
+            for value, meta in zip(task.needs, metas, strict=True)
+        ]
+        args, kwargs = fill_in(structure, inputs)
+        with mode.entered():
+            result = self.modules[task.module](*args, **kwargs)
+        structure, outputs = take_out(result)
+        outputs = [_ordinary(tensor) for tensor in outputs]
+        shape = Shape(structure, tuple(Meta.of(tensor) for tensor in outputs))
+        if any(meta.requires_grad for meta in shape.metas):
+            self.made[number] = Made(inputs, outputs)
+        if expected is None:
+            self._put(results[0], outputs, packed(shape, f"results of {self.names[task.module]}"))
+        else:
+            self._check_shape(task, shape, expected)
+            for value, output in zip(results, outputs, strict=True):
+                self._put(value, [output])
+        self.end_calls()
+        self.pipe.put(number)
+
+    def _check_shape(self, task: Task, shape: Shape, expected: Shape) -> None:
+        if expected != shape:
+            raise StepError(
+                f"{self.names[task.module]} gave {_text(shape)} where it gave {_text(expected)} "
+                "before for arguments of the same shapes: data must not decide what the result of "
+                "a module on another rank looks like"
+            )
+
+    def _backward(self, task: Task) -> None:
+        number, done, given, results = unpacked(task.blob)
+        made = self.made.pop(number)
+        outputs = [made.outputs[i] for i in given]
+        gradients = [
+            self._view(value, Meta.of(output))
+            for value, output in zip(task.needs, outputs, strict=True)
+        ]
+        torch.autograd.backward(outputs, gradients)
+        for i, (tensor, value) in enumerate(zip(made.inputs, results, strict=True)):
+            if value:
+                self._put(value, [self._gradient(task, i, tensor)])
+        self.end_calls()
+        self.pipe.put(done)
+
+    def _gradient(self, task: Task, index: int, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.grad is None:
+            raise StepError(
+                f"{self.names[task.module]}: its tensor argument {index} needs a gradient, and "
+                "nothing in the result comes from it; detach it, or don't pass it"
+            )
+        return tensor.grad
+
+    # ---- turns
+
+    def begin_turns(self, count: int) -> None:
+        """On the leader: backward passes of this step's microbatches begin in their order."""
+        self.turns = {number: self.pipe.promise(self.pipe.rank) for number in range(1, count)}
+        self.without_turn = set(range(count))
+
+    def take_turn(self) -> None:
+        """In a microbatch, at the begin of its backward pass, and at its end in case it has none:
+        until the microbatch before has begun its own."""
+        own = self.progress.now.microbatch
+        if own not in self.without_turn:
+            return
+        self.without_turn.remove(own)
+        if own in self.turns:
+            self.executor.wait([self.turns[own]], own)
+            self.pipe.release(self.turns[own])
+            self.pipe.drop(self.turns[own])
+        if own + 1 in self.turns:
+            self.pipe.put(self.turns[own + 1])
+
+    def forget_step(self) -> None:
+        """At the end of a step: what no backward pass has asked for."""
+        self.made.clear()
+
+
+def view(address: int, size: int, meta: Meta, release: Callable[[], None]) -> torch.Tensor:
+    """A tensor over memory of the pipe's; release is called when nothing uses it any more."""
+    if size == 0:
+        release()
+        return torch.empty(meta.shape, dtype=meta.dtype)
+    memory = (ctypes.c_char * size).from_address(address)
+    weakref.finalize(memory, release)
+    return torch.frombuffer(memory, dtype=meta.dtype).view(meta.shape)
+
+
+def _ordinary(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.tensor_now() if isinstance(tensor, Promise) else tensor
+
+
+def _text(shape: Shape) -> str:
+    tensors = ", ".join(f"{list(meta.shape)} {meta.dtype}" for meta in shape.metas)
+    return f"tensors of {tensors}" if tensors else "no tensors"

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments and results on their way between ranks: the structure travels as a pickle, in which
+tensors are slots; the tensors travel as values of the pipe."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+from .exceptions import StepError
+
+
+@dataclass(frozen=True)
+class Slot:
+    """In place of the tensor of this number."""
+
+    index: int
+
+
+def take_out(structure: Any) -> tuple[Any, list[torch.Tensor]]:
+    """The structure with slots, and the tensors. A tensor that is there twice has one slot."""
+    tensors: list[torch.Tensor] = []
+    slot_of: dict[int, Slot] = {}
+
+    def replace(tensor: torch.Tensor) -> Slot:
+        slot = slot_of.get(id(tensor))
+        if slot is None:
+            slot = slot_of[id(tensor)] = Slot(len(tensors))
+            tensors.append(tensor)
+        return slot
+
+    return tree_map_only(torch.Tensor, replace, structure), tensors
+
+
+def fill_in(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """The reverse of take_out."""
+    return tree_map_only(Slot, lambda slot: tensors[slot.index], structure)
+
+
+def packed(structure: Any, whose: str) -> bytes:
+    """As bytes.
+
+    Raises:
+        StepError: something in it can't be pickled; the text says whose it is.
+    """
+    try:
+        return pickle.dumps(structure, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        raise StepError(
+            f"{whose} can't go to another rank: they must be tensors, or objects that can be "
+            f"pickled, in lists, tuples and dictionaries ({type(error).__name__}: {error})"
+        ) from error
+
+
+def unpacked(data: bytes) -> Any:
+    return pickle.loads(data)

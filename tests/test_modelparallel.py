@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""smdistributed.modelparallel.torch: what a model learns over several stages is what it learns in
+one process.
+
+Functions named job_* run on the ranks.
+"""
+
+from __future__ import annotations
+
+import forked_jobs
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch.nn import functional as F  # noqa: E402 (needs torch)
+
+WIDTH, CLASSES, BATCH, MICROBATCHES = 16, 5, 16, 4
+STEPS, STEPS_LONG = 8, 50
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def two():
+    with forked_jobs.Jobs(2, "torch", "smdistributed.modelparallel.torch") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def four():
+    with forked_jobs.Jobs(4, "torch", "smdistributed.modelparallel.torch") as started:
+        yield started
+
+
+class Block(torch.nn.Module):
+    """A residual around two layers, which the root calls in a loop."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(WIDTH)
+        self.wide = torch.nn.Linear(WIDTH, 4 * WIDTH)
+        self.narrow = torch.nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, hidden, scale=None):
+        out = hidden + self.narrow(F.gelu(self.wide(self.norm(hidden))))
+        return {"hidden": out * scale if scale is not None else out, "skipped": (hidden, None)}
+
+
+class Net(torch.nn.Module):
+    """Embedding and head share their weight; what a block returns is nested; the first block's
+    input goes around all of them."""
+
+    def __init__(self, blocks=6):
+        super().__init__()
+        self.embed = torch.nn.Linear(WIDTH, WIDTH, bias=False)
+        self.blocks = torch.nn.ModuleList(Block() for _ in range(blocks))
+        self.head = torch.nn.Linear(WIDTH, WIDTH, bias=False)
+        self.head.weight = self.embed.weight
+        self.classes = torch.nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, inputs):
+        first = hidden = self.embed(inputs)
+        for block in self.blocks:
+            hidden = block(hidden, scale=torch.tensor(0.9))["hidden"]
+        return self.classes(self.head(hidden) + first)
+
+
+def batches(count):
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(count):
+        yield (
+            torch.randn(BATCH, WIDTH, generator=generator),
+            torch.randint(0, CLASSES, (BATCH,), generator=generator),
+        )
+
+
+def alone(steps, make=Net):
+    """Losses of one process, and its parameters at the end."""
+    torch.manual_seed(1)
+    model = make()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for inputs, classes in batches(steps):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(inputs), classes)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, model.state_dict()
+
+
+def job_train(rank, size, config, steps, make=Net):
+    """Losses, parameters of the whole model, and how many of them this rank has."""
+    import smdistributed.modelparallel.torch as smp
+
+    smp.init({"microbatches": MICROBATCHES} | config)
+    torch.manual_seed(1)
+    model = smp.DistributedModel(make())
+    optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-2))
+
+    @smp.step
+    def train(model, inputs, classes):
+        loss = F.cross_entropy(model(inputs), classes)
+        model.backward(loss)
+        return loss
+
+    losses = []
+    for inputs, classes in batches(steps):
+        optimizer.zero_grad()
+        own = slice(smp.dp_rank(), None, smp.dp_size())
+        loss = train(model, inputs[own], classes[own]).reduce_mean()
+        optimizer.step()
+        losses.append(sum(smp.allgather(loss.item(), smp.DP_GROUP)) / smp.dp_size())
+    count = sum(one.numel() for one in model.local_parameters())
+    return losses, model.state_dict(), count
+
+
+def assert_same(results, wanted):
+    losses, parameters = wanted
+    for got_losses, got_parameters, _ in results:
+        torch.testing.assert_close(got_losses, losses, rtol=TOLERANCE, atol=0)
+        assert list(got_parameters) == list(parameters)
+        for name, one in parameters.items():
+            torch.testing.assert_close(got_parameters[name], one, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"partitions": 2, "pipeline": "simple"},
+        {"partitions": 2, "active_microbatches": 1, "skip_tracing": True},
+    ],
+    ids=["simple", "one-at-a-time"],
+)
+def test_two_stages_learn_what_one_process_does(two, config):
+    assert_same(two.run(job_train, config, STEPS), alone(STEPS))
+
+
+def test_many_steps_stay_the_same_and_parameters_are_divided(two):
+    results = two.run(job_train, {"partitions": 2}, STEPS_LONG)
+    assert_same(results, alone(STEPS_LONG))
+    whole = sum(one.numel() for one in Net().parameters())
+    assert sum(count for _, _, count in results) == whole
+    assert all(0.3 * whole < count < 0.7 * whole for _, _, count in results)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"partitions": 4},
+        {"partitions": 2, "ddp": True},
+        {"partitions": 2, "ddp": True, "placement_strategy": "spread"},
+        {"partitions": 1, "ddp": True},
+    ],
+    ids=["4", "2x2", "2x2-spread", "1x4"],
+)
+def test_four_ranks_learn_what_one_process_does(four, config):
+    assert_same(four.run(job_train, config, STEPS), alone(STEPS))
+
+
+def test_two_runs_have_the_same_bits(two):
+    config = {"partitions": 2, "deterministic_server": True}
+    runs = [two.run(job_train, config, STEPS) for _ in range(2)]
+    assert runs[0][0][0] == runs[1][0][0]
+    for name, one in runs[0][0][1].items():
+        assert torch.equal(one, runs[1][1][1][name])
+
+
+def job_checkpoint(rank, size, folder, partial):
+    """Trains, saves, and trains on; gives the losses after the checkpoint."""
+    import smdistributed.modelparallel.torch as smp
+
+    smp.init({"partitions": 2, "microbatches": MICROBATCHES})
+    torch.manual_seed(1)
+    model = smp.DistributedModel(Net())
+    optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-2))
+    steps = list(batches(4))
+    losses = train_on(smp, model, optimizer, steps[:2])
+    content = {"epoch": 3}
+    smp.save_checkpoint(
+        folder, "two", partial=partial, model=model, optimizer=optimizer, user_content=content
+    )
+    losses += train_on(smp, model, optimizer, steps[2:])
+    return losses[2:]
+
+
+def job_resume(rank, size, folder, partial, config):
+    """Loads what job_checkpoint saved, with another seed, and trains on."""
+    import smdistributed.modelparallel.torch as smp
+
+    smp.init({"microbatches": MICROBATCHES} | config)
+    torch.manual_seed(9)
+    model = smp.DistributedModel(Net())
+    optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-2))
+    content = smp.resume_from_checkpoint(folder, partial=partial)
+    return content, train_on(smp, model, optimizer, list(batches(4))[2:])
+
+
+def train_on(smp, model, optimizer, steps):
+    @smp.step
+    def train(model, inputs, classes):
+        loss = F.cross_entropy(model(inputs), classes)
+        model.backward(loss)
+        return loss
+
+    losses = []
+    for inputs, classes in steps:
+        optimizer.zero_grad()
+        losses.append(train(model, inputs, classes).reduce_mean().item())
+        optimizer.step()
+    return losses
+
+
+@pytest.mark.parametrize("partial", [True, False], ids=["parts", "whole"])
+def test_training_goes_on_from_a_checkpoint(two, tmp_path, partial):
+    (wanted, _) = two.run(job_checkpoint, str(tmp_path), partial)
+    for content, losses in two.run(job_resume, str(tmp_path), partial, {"partitions": 2}):
+        assert content == {"epoch": 3}
+        assert losses == wanted
+
+
+def job_forward(rank, size):
+    """Without gradients: what a step returns, whole, on every rank; and hooks."""
+    import smdistributed.modelparallel.torch as smp
+
+    smp.init({"partitions": 2, "microbatches": MICROBATCHES})
+    torch.manual_seed(1)
+    network = Net()
+    model = smp.DistributedModel(network.eval())
+    called = []
+    model.register_post_partition_hook(lambda *given: called.append("divided"))
+    model.register_post_step_hook(lambda *given: called.append("stepped"))
+
+    @smp.step(non_split_inputs=["factor"], input_split_axes={"inputs": 1})
+    def predict(model, inputs, factor, name="x"):
+        return {"classes": model(inputs.T) * factor, "name": name}
+
+    (inputs, _), *_ = batches(1)
+    with torch.no_grad():
+        outputs = predict(model, inputs.T.contiguous(), torch.full((3, 1), 2.0)[0], name="y")
+    return outputs["classes"].concat(), outputs["name"].outputs, called
+
+
+def test_a_forward_pass_gives_the_same_on_every_rank(two):
+    torch.manual_seed(1)
+    (inputs, _), *_ = batches(1)
+    with torch.no_grad():
+        wanted = Net().eval()(inputs) * 2
+    for classes, names, called in two.run(job_forward):
+        torch.testing.assert_close(classes, wanted)
+        assert names == ["y"] * MICROBATCHES
+        assert called == ["divided", "stepped"]
