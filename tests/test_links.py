@@ -91,30 +91,47 @@ def _hosts_are_possible():
         pytest.skip(f"virtual hosts cannot be made here: {tried.stderr.strip()}")
 
 
-def train(folder, bursts, **environment):
+def train(folder, bursts, hosts="vh0,vh1,vh2,vh3", servers="", rank_count=HOSTS, **environment):
     """What the ranks print and log while vh3's link falls to a quarter."""
     (folder / "program.py").write_text(PROGRAM)
     (folder / "script.sh").write_text(SCRIPT)
     started = folder / "started"
     command = (
         f"sh {folder}/script.sh {started} & exec {SHOAL} run --no-tag --log info"
-        f" --hosts vh0,vh1,vh2,vh3 --agent '{SHOAL} vhosts-exec {{host}} --'"
+        f" --hosts {hosts} {servers} --agent '{SHOAL} vhosts-exec {{host}} --'"
         f" -- {sys.executable} {folder}/program.py {started} {bursts}"
     )
     result = in_hosts("sh", "-c", command, **environment)
     assert result.returncode == 0, result.stderr
     sums = result.stdout.split()
-    assert len(sums) == HOSTS and len(set(sums)) == 1
+    assert len(sums) == rank_count and len(set(sums)) == 1
     return result.stderr
 
 
-def test_shares_follow_a_link_that_slows_down(tmp_path):
-    log = train(tmp_path, 10)
-    changes = re.findall(r"rank 0 info: group 'world': links differ.*ranks sum (.*) MB/s", log)
+def last_shares(log):
+    """Of the hosts, in percent."""
+    changes = re.findall(r"rank 0 info: group 'world': links differ.*hosts sum (.*) MB/s", log)
     assert changes, log
     shares = [int(share) for share in re.findall(r"(\d+) %", changes[-1])]
     assert len(shares) == HOSTS
+    return shares
+
+
+def test_shares_follow_a_link_that_slows_down(tmp_path):
+    shares = last_shares(train(tmp_path, 10))
     assert shares[3] <= 12 and min(shares[:3]) >= 15
+
+
+def test_shares_follow_a_host_with_several_ranks(tmp_path):
+    shares = last_shares(train(tmp_path, 8, "vh0:2,vh1,vh2,vh3:2", rank_count=6))
+    assert shares[3] <= 12 and min(shares[:3]) >= 15
+
+
+def test_shares_follow_the_link_of_a_server(tmp_path):
+    """On equal links it sums 40 %, and with a quarter of the rate best 11 %."""
+    log = train(tmp_path, 8, "vh0,vh1,vh2", "--server-hosts vh3", rank_count=3)
+    shares = last_shares(log)
+    assert shares[3] <= 25 and min(shares[:3]) >= 20
 
 
 def test_shares_stay_equal_if_asked(tmp_path):

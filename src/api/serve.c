@@ -18,8 +18,18 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/options.h"
+#include "comm/shares.h"
 
 #define LOOK_MS 200 /* at whether ranks have left, and for operations that have ended */
+
+#define CUTS_KEPT \
+    8 /* more changes of shares are not between hearing of an operation and its start */
+
+/* Shares that ranks have told. */
+struct cut {
+    uint32_t version; /* 0: none yet */
+    uint32_t shares[COMM_SHARES_MEMBERS_MAX];
+};
 
 /* A group that ranks share with servers. */
 struct served {
@@ -29,6 +39,7 @@ struct served {
     int left;       /* ranks that have closed it */
     struct comm_group *group;
     struct asked *under_way;
+    struct cut cuts[CUTS_KEPT];
 };
 
 /* What the engine has told: an operation, or that all ranks have closed the group. */
@@ -97,6 +108,20 @@ static void on_called(void *user, const struct comm_asked *what)
     pthread_mutex_unlock(&server->lock);
 }
 
+/* Of each rank; they say the same. */
+static void on_share(void *user, uint64_t context, uint32_t version, uint32_t host, uint32_t share)
+{
+    struct server *server = user;
+    pthread_mutex_lock(&server->lock);
+    struct served *served = find_or_add(server, context);
+    if (served && host < COMM_SHARES_MEMBERS_MAX) {
+        struct cut *cut = &served->cuts[version % CUTS_KEPT];
+        cut->version = version;
+        cut->shares[host] = share;
+    }
+    pthread_mutex_unlock(&server->lock);
+}
+
 static void on_left(void *user, uint64_t context)
 {
     struct server *server = user;
@@ -126,6 +151,19 @@ static enum shoal_status open_group(struct server *server, struct served *served
     return status;
 }
 
+/* The shares of a version, which the rank that asked by them had told before. */
+static enum shoal_status find_shares(struct server *server, const struct served *served,
+                                     uint32_t version, struct cut *out)
+{
+    pthread_mutex_lock(&server->lock);
+    *out = served->cuts[version % CUTS_KEPT];
+    pthread_mutex_unlock(&server->lock);
+    if (out->version == version)
+        return SHOAL_OK;
+    return base_error(SHOAL_ERR_INTERNAL, "a server does not know the shares of version %u",
+                      version);
+}
+
 /* Only a sum can be asked for. */
 static enum shoal_status start(struct server *server, struct asked *asked)
 {
@@ -138,6 +176,12 @@ static enum shoal_status start(struct server *server, struct asked *asked)
     if (call.kind != COLL_ALLREDUCE)
         return base_error(SHOAL_ERR_INTERNAL, "a server was asked for %s",
                           comm_kind_name(call.kind));
+    struct cut cut;
+    call.version = asked->what.version;
+    if (call.version > 0) {
+        TRY(find_shares(server, served, call.version, &cut));
+        call.shares = cut.shares;
+    }
     if (!served->group)
         TRY(open_group(server, served));
     served->group->sequence = asked->what.sequence - 1;
@@ -307,7 +351,7 @@ static void server_free(struct server *server)
 /* Joins the next world of the job. */
 static enum shoal_status join(struct server *server)
 {
-    struct comm_serving serving = {server, on_called, on_left};
+    struct comm_serving serving = {server, on_called, on_share, on_left};
     TRY(comm_world_create_server(&serving, &server->root));
     int error = pthread_create(&server->thread, NULL, serve_world, server);
     if (error == 0)

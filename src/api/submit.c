@@ -60,6 +60,15 @@ const struct comm_path api_alone_path = {alone_run, alone_start, false};
  * ------------------------------------------------------------------------------------------------------
  */
 
+/* Servers only sum. What else their group does, exchanges of rates (steer.h), is among its ranks.
+ */
+static void leave_servers_out(const struct comm_group *group, struct coll_shape *shape)
+{
+    shape->size -= shape->server_count;
+    shape->server_count = 0;
+    shape->host_count = comm_group_rank_hosts(group);
+}
+
 static struct coll_shape shape_of(const struct comm_group *group, const struct comm_call *call)
 {
     struct coll_shape shape = {.kind = call->kind,
@@ -80,6 +89,8 @@ static struct coll_shape shape_of(const struct comm_group *group, const struct c
                                .host_count = group->host_count,
                                .crowded = group->world && group->world->crowded,
                                .server_count = group->server_count};
+    if (call->kind != COLL_ALLREDUCE && shape.server_count > 0)
+        leave_servers_out(group, &shape);
     uint64_t segment_bytes = (uint64_t)base_option_int(OPTION_SEGMENT_BYTES);
     shape.segment_count =
         segment_bytes > 0 ? segment_bytes / shape.elem_bytes : coll_segment_count(&shape);
@@ -183,6 +194,8 @@ enum shoal_status api_submit(struct comm_group *group, struct comm_call *call,
         call->in_place = false; /* the scaled input is a buffer of its own */
     if (is_served(group, call)) {
         atomic_store(&group->served->timeout_ms, atomic_load(&group->timeout_ms));
+        call->counted = is_counted(group->served, call);
+        call->steered = is_steered(group->served, call);
         return api_submit_served(group->served, call, request);
     }
     call->counted = is_counted(group, call);

@@ -24,9 +24,11 @@ struct comm_call {
     int root;         /* root, or the peer of a send or receive */
     int tag;
     bool in_place;
-    bool steered;    /* its parts follow the rates of the links: steer.h */
-    bool counted;    /* large, between hosts: links are measured meanwhile, also there */
-    bool has_factor; /* PREMUL_SUM */
+    bool steered;           /* its parts follow the rates of the links: steer.h */
+    bool counted;           /* large, between hosts: links are measured meanwhile, also there */
+    const uint32_t *shares; /* on a server: the ones that ranks have told, until the call has its */
+    uint32_t version;       /* plan, and their version */
+    bool has_factor;        /* PREMUL_SUM */
     unsigned char factor[16];
     struct shoal_recv_info *info; /* receive */
 };

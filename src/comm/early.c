@@ -116,7 +116,8 @@ void early_file(struct comm_engine *engine, struct comm_early *early)
     struct comm_asked asked = {.context = early->wire.context,
                                .sequence = early->wire.sequence,
                                .signature = engine_signature(&early->wire),
-                               .reproducible = early->wire.reproducible};
+                               .reproducible = early->wire.reproducible,
+                               .version = early->wire.version};
     if (serving->called)
         serving->called(serving->user, &asked);
 }

@@ -235,14 +235,24 @@ static void *on_arriving(void *user, int peer, const struct net_header *header)
     return arrive(engine, peer, &wire, header->payload_bytes);
 }
 
+/* What ranks tell a server of a group. */
+static void serve(const struct comm_serving *serving, const struct wire *wire)
+{
+    if (wire->type == WIRE_LEAVE)
+        serving->left(serving->user, wire->context);
+    else
+        serving->share(serving->user, wire->context, (uint32_t)wire->sequence, wire->message,
+                       (uint32_t)wire->count);
+}
+
 /* Frames without payload that are not data. */
 static void control(struct comm_engine *engine, int peer, const struct wire *wire)
 {
     struct comm_group *group = group_of(engine, peer, wire);
     const struct comm_serving *serving = &engine->options.serving;
-    if (wire->type == WIRE_LEAVE) {
-        if (serving->left)
-            serving->left(serving->user, wire->context);
+    if (wire->type == WIRE_LEAVE || wire->type == WIRE_SHARE) {
+        if (serving->called)
+            serve(serving, wire);
         return;
     }
     if (group && comm_group_broken(group)) {

@@ -62,6 +62,7 @@ struct comm_asked {
     uint64_t context, sequence;
     struct comm_signature signature;
     bool reproducible;
+    uint32_t version; /* of shares */
 };
 
 /* What a server's engine says of groups that ranks share with servers. Token held. */
@@ -71,6 +72,9 @@ struct comm_serving {
      * group's operations in rising order, also when this is the first that is heard of the group.
      */
     void (*called)(void *user, const struct comm_asked *asked);
+    /* What a host sums by shares of a version; each rank says so before it tells of operations by
+     * them. */
+    void (*share)(void *user, uint64_t context, uint32_t version, uint32_t host, uint32_t share);
     /* A rank has closed the group, and sends nothing more of it. */
     void (*left)(void *user, uint64_t context);
 };

@@ -100,6 +100,18 @@ void comm_engine_leave_servers(struct comm_engine *engine, const struct comm_gro
         post_control(engine, group->members[i], &wire, NULL, 0);
 }
 
+void engine_tell_shares(struct comm_engine *engine, const struct comm_group *group,
+                        uint32_t version, const uint32_t *shares)
+{
+    struct wire wire = {.type = WIRE_SHARE, .context = group->context, .sequence = version};
+    for (int i = comm_group_rank_count(group); i < group->size; i++)
+        for (int host = 0; host < group->host_count; host++) {
+            wire.message = (uint32_t)host;
+            wire.count = shares[host];
+            post_control(engine, group->members[i], &wire, NULL, 0);
+        }
+}
+
 /* The transport has let go of the frames to a lost peer. */
 static void drop_controls(struct comm_engine *engine, int peer)
 {
@@ -209,9 +221,10 @@ static const char *find_late(struct comm_task *task, bool *late)
     for (int i = 0; task->answers && i < group->size; i++) {
         if (i == group->rank)
             continue;
-        any_told |= task->answers[i].not_started;
+        bool not_called = task->answers[i].not_started && i < comm_group_rank_count(group);
+        any_told |= not_called; /* a server calls nothing, and hears of some operations only */
         any_silent |= !task->answers[i].came;
-        late[i] = task->answers[i].not_started || !task->answers[i].came;
+        late[i] = not_called || !task->answers[i].came;
     }
     if (any_silent)
         return any_told ? "have not come or do not answer" : "does not answer";

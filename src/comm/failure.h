@@ -32,6 +32,10 @@ void failure_received(struct comm_engine *engine, int peer, const struct wire *w
 
 void failure_peer_left(struct comm_engine *engine, int peer);
 
+/* Control frames to the group's servers: the shares of a version. */
+void engine_tell_shares(struct comm_engine *engine, const struct comm_group *group,
+                        uint32_t version, const uint32_t *shares);
+
 void failure_sent(struct comm_engine *engine, struct comm_control *control);
 void failure_free_controls(struct comm_engine *engine);
 

@@ -74,6 +74,15 @@ void comm_group_dispose(struct comm_group *group)
     base_free(group);
 }
 
+int comm_group_rank_hosts(const struct comm_group *group)
+{
+    int count = 0;
+    for (int i = 0; i < comm_group_rank_count(group); i++)
+        if (group->host_of[i] >= count)
+            count = group->host_of[i] + 1;
+    return count;
+}
+
 bool comm_group_break(struct comm_group *group, enum shoal_status status, const char *format, ...)
 {
     int works = 0;

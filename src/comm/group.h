@@ -75,6 +75,7 @@ struct comm_group {
     struct comm_group *next_in_engine;
     struct comm_task *first_task, *last_task; /* active, oldest first */
     struct comm_send *posted_receives, *self_sends;
+    uint32_t told;    /* version of the shares that servers were told last */
     bool announced;   /* members were told that it broke */
     bool *knows_why;  /* [size] this one was told */
     uint64_t started; /* last collective started, and the signatures of the last ones */
@@ -118,6 +119,9 @@ static inline int comm_group_rank_count(const struct comm_group *group)
 {
     return group->size - group->server_count;
 }
+
+/* Hosts that have ranks; they have the first numbers. */
+int comm_group_rank_hosts(const struct comm_group *group);
 
 /* "rank 3 (host b)" or "server 1 (host c)" of a group rank, in a buffer of the caller. */
 const char *comm_rank_text(const struct comm_group *group, int rank, char *text, size_t text_bytes);

@@ -73,6 +73,15 @@ static enum shoal_status index_ready(struct comm_plan *plan)
     return SHOAL_OK;
 }
 
+static enum shoal_status keep_shares(struct comm_plan *plan, const struct coll_shape *shape)
+{
+    if (!shape->shares)
+        return SHOAL_OK;
+    TRY(BASE_NEW_ARRAY(&plan->shares, shape->host_count, "a plan's shares"));
+    memcpy(plan->shares, shape->shares, sizeof(*plan->shares) * (size_t)shape->host_count);
+    return SHOAL_OK;
+}
+
 static enum shoal_status index_all(struct comm_plan *plan, int size)
 {
     TRY(index_messages(plan->schedule, STEP_SEND, size, &plan->send_first, &plan->send_steps));
@@ -102,6 +111,8 @@ enum shoal_status comm_plan_create(const struct coll_shape *shape, enum shoal_dt
     plan->scratch_bytes = plan->wide_at + schedule->wide_count * sizeof(float);
     plan->hash = hash_of(schedule->algorithm, shape);
     status = index_all(plan, shape->size);
+    if (status == SHOAL_OK)
+        status = keep_shares(plan, shape);
     if (status != SHOAL_OK) {
         comm_plan_free(plan);
         return status;
@@ -122,6 +133,7 @@ void comm_plan_free(struct comm_plan *plan)
     base_free(plan->recv_first);
     base_free(plan->recv_steps);
     base_free(plan->ready_first);
+    base_free(plan->shares);
     base_free(plan);
 }
 

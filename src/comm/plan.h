@@ -31,6 +31,7 @@ struct comm_plan {
     bool in_place, is_v;
     uint32_t version; /* of the shares by which it is cut: comm_steer_version */
 
+    uint32_t *shares; /* [hosts of the group] NULL: those of equal links */
     struct schedule *schedule;
     uint32_t hash;                     /* of algorithm, segment, shares: the same on all ranks */
     uint32_t *send_first, *recv_first; /* [size+1] into the step lists, by peer */

@@ -15,6 +15,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/failure.h"
 #include "kernel/kernel.h"
 
 static void drain_queue(struct comm_engine *engine, struct comm_run *run);
@@ -67,8 +68,10 @@ static struct wire wire_of(const struct comm_run *run, uint32_t step, enum wire_
                         .plan = run->plan->hash};
     if (has_pair_counts(&run->task.call))
         wire.pair_count = pair_count(run, step_of(run, step)->peer, step_of(run, step)->kind);
-    else
+    else {
         wire.reproducible = run->task.group->reproducible;
+        wire.version = run->plan->version;
+    }
     return wire;
 }
 
@@ -151,11 +154,18 @@ static void start_send(struct comm_engine *engine, struct comm_run *run, uint32_
         post_offer(engine, run, step);
 }
 
-/* Servers hear of operations in their order, whichever of them is the first to have data. */
+/* Servers hear of operations in their order, whichever of them is the first to have data, and
+ * before that of the shares by which they are cut. */
 static void offer_to_servers(struct comm_engine *engine, struct comm_run *run)
 {
-    const struct comm_group *group = run->task.group;
+    struct comm_group *group = run->task.group;
     const struct comm_plan *plan = run->plan;
+    if (plan->kind != COLL_ALLREDUCE)
+        return; /* among ranks */
+    if (plan->shares && group->told != plan->version) {
+        group->told = plan->version;
+        engine_tell_shares(engine, group, plan->version, plan->shares);
+    }
     for (int peer = comm_group_rank_count(group); peer < group->size; peer++)
         if (plan->send_first[peer] < plan->send_first[peer + 1])
             post_offer(engine, run, plan->send_steps[plan->send_first[peer]]);

@@ -11,60 +11,70 @@
 
 #include "comm/shares.h"
 
-#define WHOLE ((double)SCHEDULE_SHARES_WHOLE)
+#define WHOLE     ((double)SCHEDULE_SHARES_WHOLE)
+#define HOSTS_MAX 32
 
-/* The longest time of a port, in units of buffer / rate. */
-static double time_of(const uint64_t *rates, const double *shares, int size)
+/* The longest time of a port, in units of buffer / rate, of n hosts with ranks and then servers. */
+static double time_of(const uint64_t *rates, const double *shares, int n, int size)
 {
     double longest = 0;
     for (int i = 0; i < size; i++) {
-        double time = (1 + (size - 2) * shares[i]) / (double)rates[i];
+        double load = i < n ? 1 + (n - 2) * shares[i] : n * shares[i];
+        double time = load / (double)rates[i];
         longest = time > longest ? time : longest;
     }
     return longest;
 }
 
-/* The least T with sum of max(0, T b - 1) at least p - 2, by halving, and no less than 1 / b. */
-static double least_time(const uint64_t *rates, int size)
+/* Whether the hosts can sum everything within that time. */
+static bool suffices(const uint64_t *rates, int n, int size, double time)
+{
+    double sum = 0;
+    for (int i = 0; i < size; i++) {
+        double load = time * (double)rates[i];
+        if (i < n && load < 1)
+            return false;
+        sum += i >= n ? load / n : n > 2 ? (load - 1) / (n - 2) : 1;
+    }
+    return sum >= 1;
+}
+
+static double least_time(const uint64_t *rates, int n, int size)
 {
     double low = 0, high = 1e9;
     for (int step = 0; step < 200; step++) {
-        double middle = (low + high) / 2, sum = 0, slowest = 1e18;
-        for (int i = 0; i < size; i++) {
-            double over = middle * (double)rates[i] - 1;
-            sum += over > 0 ? over : 0;
-            slowest = (double)rates[i] < slowest ? (double)rates[i] : slowest;
-        }
-        *(sum >= size - 2 && middle * slowest >= 1 ? &high : &low) = middle;
+        double middle = (low + high) / 2;
+        *(suffices(rates, n, size, middle) ? &high : &low) = middle;
     }
     return high;
 }
 
-static void expect_best(const uint64_t *rates, int size)
+static void expect_best(const uint64_t *rates, int n, int size)
 {
-    uint32_t best[COMM_SHARES_RANKS_MAX];
-    double shares[COMM_SHARES_RANKS_MAX];
+    uint32_t best[HOSTS_MAX];
+    double shares[HOSTS_MAX];
     uint64_t sum = 0;
-    comm_shares_best(rates, size, best);
+    comm_shares_best(rates, n, size, best);
     for (int i = 0; i < size; i++) {
         shares[i] = best[i] / WHOLE;
         sum += best[i];
     }
     assert_int_equal(sum, SCHEDULE_SHARES_WHOLE);
-    double time = time_of(rates, shares, size), least = least_time(rates, size);
-    assert_true(time < 1.002 * least);
+    double time = time_of(rates, shares, n, size), least = least_time(rates, n, size);
+    if (time >= 1.005 * least)
+        fail_msg("%d hosts with ranks of %d: %g instead of %g", n, size, time, least);
 }
 
 static void test_shares_are_the_best(void **state)
 {
     (void)state;
     srand(1);
-    for (int size = COMM_SHARES_RANKS_MIN; size <= COMM_SHARES_RANKS_MAX; size++)
+    for (int size = 3; size <= HOSTS_MAX; size++)
         for (int round = 0; round < 40; round++) {
-            uint64_t rates[COMM_SHARES_RANKS_MAX];
+            uint64_t rates[HOSTS_MAX];
             for (int i = 0; i < size; i++)
                 rates[i] = (uint64_t)1 + (uint64_t)(rand() % 1000) * (round % 2 ? 1 : 4000000);
-            expect_best(rates, size);
+            expect_best(rates, round % 4 < 2 ? size : 2 + rand() % (size - 2), size);
         }
 }
 
@@ -74,9 +84,26 @@ static void test_shares_must_pay(void **state)
     (void)state;
     const uint64_t alike[] = {1000, 1000, 1000, 900}, slow[] = {1000, 1000, 1000, 250};
     uint32_t best[4];
-    assert_false(comm_shares_pay(alike, 4, best));
-    assert_true(comm_shares_pay(slow, 4, best));
+    assert_false(comm_shares_pay(alike, 4, 4, best));
+    assert_true(comm_shares_pay(slow, 4, 4, best));
     assert_int_equal(best[3], 0);
+}
+
+/* One server of four with a quarter of the rate gets a quarter of the others' shares; the ranks sum
+ * what is left. With a slow rank the servers have room, and the ranks sum nothing. */
+static void test_servers_on_slow_links(void **state)
+{
+    (void)state;
+    uint64_t rates[8] = {100, 100, 100, 100, 100, 100, 100, 25};
+    uint32_t best[8];
+    comm_shares_best(rates, 4, 8, best);
+    assert_in_range(best[7], best[6] / 4 - 1, best[6] / 4 + 1);
+    assert_true(best[0] > 0.03 * WHOLE && best[0] < 0.035 * WHOLE);
+    rates[7] = 100;
+    rates[3] = 25;
+    comm_shares_best(rates, 4, 8, best);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(best[i], i < 4 ? 0 : SCHEDULE_SHARES_WHOLE / 4);
 }
 
 static void test_equal_rates_have_equal_shares(void **state)
@@ -84,10 +111,13 @@ static void test_equal_rates_have_equal_shares(void **state)
     (void)state;
     const uint64_t rates[5] = {125000, 125000, 125000, 125000, 125000};
     uint32_t best[5];
-    comm_shares_best(rates, 5, best);
+    comm_shares_best(rates, 5, 5, best);
     for (int i = 0; i < 5; i++)
         assert_in_range(best[i], SCHEDULE_SHARES_WHOLE / 5, SCHEDULE_SHARES_WHOLE / 5 + 1);
 }
+
+static const int own_hosts[] = {0, 1, 2, 3};
+static const struct comm_sites four = {own_hosts, 4, 4, 4, 4};
 
 /* Reports of four ranks, of flows that go on for 600 ms at a time. */
 struct reports {
@@ -99,7 +129,7 @@ static void reports_start(struct reports *reports)
 {
     memset(reports, 0, sizeof(*reports));
     assert_int_equal(comm_shares_words(4), 9);
-    assert_int_equal(comm_shares_init(4, &reports->shares), SHOAL_OK);
+    assert_int_equal(comm_shares_init(&four, &reports->shares), SHOAL_OK);
     assert_false(comm_shares_judge(&reports->shares, reports->words));
 }
 
@@ -196,11 +226,42 @@ static void test_flows_of_a_ring(void **state)
     comm_shares_release(&reports.shares);
 }
 
+/* Four ranks on two hosts and two servers: only ranks report, some flows of a host are idle, and
+ * what was too little to measure keeps its rate. */
+static void test_reports_with_servers(void **state)
+{
+    (void)state;
+    static const int host_of[] = {0, 0, 1, 1, 2, 3};
+    const struct comm_sites sites = {host_of, 4, 6, 2, 4};
+    enum { WORDS = 13 };
+    uint64_t words[4 * WORDS] = {0};
+    struct comm_shares shares;
+    assert_int_equal(comm_shares_words(6), WORDS);
+    assert_int_equal(comm_shares_init(&sites, &shares), SHOAL_OK);
+    assert_false(comm_shares_judge(&shares, words));
+    for (int round = 0; round < 3; round++) {
+        words[0] += 600000;
+        for (int rank = 0; rank < 4; rank += 2)
+            for (int server = 4; server < 6; server++) {
+                uint64_t rate = server == 4 ? 50000 : round == 2 ? 0 : 12500;
+                words[rank * WORDS + 1 + 2 * server] += 600 * rate;
+                words[rank * WORDS + 2 + 2 * server] += 600000;
+            }
+        assert_int_equal(comm_shares_judge(&shares, words), round == 1);
+    }
+    assert_in_range(shares.now[2], SCHEDULE_SHARES_WHOLE / 2, SCHEDULE_SHARES_WHOLE / 2 + 200);
+    assert_in_range(shares.now[3], SCHEDULE_SHARES_WHOLE / 8, SCHEDULE_SHARES_WHOLE / 8 + 50);
+    assert_int_equal(shares.now[0], shares.now[1]);
+    comm_shares_release(&shares);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shares_are_the_best),
         cmocka_unit_test(test_shares_must_pay),
+        cmocka_unit_test(test_servers_on_slow_links),
+        cmocka_unit_test(test_reports_with_servers),
         cmocka_unit_test(test_equal_rates_have_equal_shares),
         cmocka_unit_test(test_change_needs_two_in_a_row),
         cmocka_unit_test(test_moments_count_for_little),

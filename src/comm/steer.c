@@ -57,11 +57,20 @@ struct comm_steering {
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
+static struct comm_sites sites_of(const struct comm_group *group)
+{
+    return (struct comm_sites){.host_of = group->host_of,
+                               .rank_count = comm_group_rank_count(group),
+                               .member_count = group->size,
+                               .rank_hosts = comm_group_rank_hosts(group),
+                               .host_count = group->host_count};
+}
+
 bool comm_steer_can(const struct comm_group *group)
 {
-    return group->server_count == 0 && group->host_count == group->size &&
-           group->size >= COMM_SHARES_RANKS_MIN && group->size <= COMM_SHARES_RANKS_MAX &&
-           group->world && group->world->tcp &&
+    struct comm_sites sites = sites_of(group);
+    return sites.rank_hosts > 1 && comm_shares_matter(&sites) &&
+           sites.member_count <= COMM_SHARES_MEMBERS_MAX && group->world && group->world->tcp &&
            strcmp(base_option_text(OPTION_SHARES), "auto") == 0;
 }
 
@@ -89,6 +98,7 @@ static enum shoal_status steering_create(struct comm_group *group, comm_make_pla
     steering->make = make;
     steering->end = &steering->first;
     steering->held_end = &steering->held;
+    struct comm_sites sites = sites_of(group);
     steering->has_shares = comm_steer_can(group);
     steering->has_streams = tries_streams(group);
     steering->words = steering->has_shares ? comm_shares_words(group->size) : 3;
@@ -97,7 +107,7 @@ static enum shoal_status steering_create(struct comm_group *group, comm_make_pla
     steering->period = comm_streams_plan(&steering->streams);
     enum shoal_status status = SHOAL_OK;
     if (steering->has_shares)
-        status = comm_shares_init(group->size, &steering->shares);
+        status = comm_shares_init(&sites, &steering->shares);
     if (status != SHOAL_OK) {
         base_free(steering);
         return status;
@@ -108,14 +118,14 @@ static enum shoal_status steering_create(struct comm_group *group, comm_make_pla
 
 const uint32_t *comm_steer_shares(const struct comm_group *group, const struct comm_call *call)
 {
-    if (!call->steered || group->steering->shares.even)
-        return NULL;
-    return group->steering->shares.now;
+    if (!call->steered)
+        return call->shares;
+    return group->steering->shares.even ? NULL : group->steering->shares.now;
 }
 
 uint32_t comm_steer_version(const struct comm_group *group, const struct comm_call *call)
 {
-    return call->steered ? group->steering->version : 0;
+    return call->steered ? group->steering->version : call->version;
 }
 
 /* ---- use of an exchange -------------------------------------------------------------------- */
@@ -124,20 +134,20 @@ uint32_t comm_steer_version(const struct comm_group *group, const struct comm_ca
 static void report_shares(const struct comm_group *group)
 {
     const struct comm_shares *shares = &group->steering->shares;
-    char text[COMM_SHARES_RANKS_MAX * 24] = "";
+    char text[COMM_SHARES_MEMBERS_MAX * 24] = "";
     if (group->rank != 0)
         return;
     if (shares->even) {
-        base_log(BASE_LOG_INFO, "group '%s': links are alike again, so all ranks sum equal parts",
+        base_log(BASE_LOG_INFO, "group '%s': links are alike again, so all hosts sum equal parts",
                  group->name);
         return;
     }
-    for (int i = 0, used = 0; i < shares->size; i++)
+    for (int i = 0, used = 0; i < shares->sites.host_count; i++)
         used += snprintf(text + used, sizeof(text) - (size_t)used, "%s%.0f %% at %.1f",
                          i ? ", " : "", 100.0 * shares->now[i] / SCHEDULE_SHARES_WHOLE,
                          (double)shares->rates[i] / 1000);
     base_log(BASE_LOG_INFO,
-             "group '%s': links differ, so large allreduces are cut by them: ranks sum %s MB/s a "
+             "group '%s': links differ, so large allreduces are cut by them: hosts sum %s MB/s a "
              "flow",
              group->name, text);
 }
@@ -329,8 +339,8 @@ static enum shoal_status exchange_create(struct comm_group *group, struct exchan
     int words = group->steering->words;
     TRY(BASE_NEW(&exchange, "an exchange of rates"));
     exchange->group = group;
-    enum shoal_status status =
-        BASE_NEW_ARRAY(&exchange->own, (group->size + 1) * words, "an exchange of rates");
+    enum shoal_status status = BASE_NEW_ARRAY(
+        &exchange->own, (comm_group_rank_count(group) + 1) * words, "an exchange of rates");
     if (status != SHOAL_OK) {
         base_free(exchange);
         return status;

@@ -8,7 +8,8 @@
  * user's operations. All have the same numbers then and judge alike. The operation's number says
  * which exchange it goes by: the one that was begun a whole period before its own. That has nearly
  * always ended; where not, the operation's request is held back until it has. No thread waits for
- * it, and whatever the timing, all ranks cut alike.
+ * it, and whatever the timing, all ranks cut alike. Servers have no part in exchanges; before the
+ * first operation by other shares each rank tells them.
  *
  * How many connections are used from a period on is decided when the exchange before it leaves, by
  * the same exchanges on all ranks, and put in place when it starts.
@@ -25,8 +26,8 @@
 
 #define COMM_STEER_PERIOD 4
 
-/* Whether the group's allreduces can follow its links: ranks on hosts of their own, neither too few
- * nor too many, and not switched off. Any thread. */
+/* Whether the group's allreduces can follow its links: several hosts, neither too few nor too many
+ * members, and not switched off. Any thread. */
 bool comm_steer_can(const struct comm_group *group);
 /* Whether its links are measured at all: for that, or to choose their connections, which is done in
  * a world's first group where the options leave their number open. Any thread. */

@@ -42,6 +42,8 @@ enum wire_type {
     WIRE_ABORT,      /* count: status. payload: text */
     WIRE_ASK,        /* how far are you in context? The signature is that of operation `sequence` */
     WIRE_LEAVE,      /* to a server: this rank closes the context */
+    WIRE_SHARE,      /* to a server, before it hears of operations by it: by the shares of version
+                      * `sequence` host number `message` sums `count` */
     WIRE_TELL        /* sequence: the last operation started. message: the one asked for has ended.
                       * count: that one's sequence */
 };
@@ -62,9 +64,12 @@ struct wire {
         struct {
             uint32_t id, id_peer; /* point to point */
         };
-        uint64_t pair_count;   /* alltoallv, this pair and direction: elements that the frame's
-                                * sender sends (DATA, OFFER) or expects (GRANT) */
-        uint32_t reproducible; /* other collectives: the group is; servers know it by this */
+        uint64_t pair_count;       /* alltoallv, this pair and direction: elements that the frame's
+                                    * sender sends (DATA, OFFER) or expects (GRANT) */
+        struct {                   /* what servers cannot know, of other collectives */
+            uint32_t reproducible; /* the group is */
+            uint32_t version;      /* of the shares; 0: those of equal links */
+        };
     };
 };
 _Static_assert(sizeof(struct wire) == NET_HEADER_BYTES - 8, "the header is exactly 64 bytes");
