@@ -177,6 +177,7 @@ struct net_tcp_stream {
     char peer_text[NET_TCP_TEXT_BYTES];
 };
 
+/* There is one for every rank, wherever it is: small members stand together, for room. */
 struct net_tcp_link {
     int peer;
     enum net_tcp_state state;
@@ -184,33 +185,32 @@ struct net_tcp_link {
     struct net_tcp_stream *streams[NET_TCP_STREAMS_MAX]; /* [0]: first; NULL: never opened */
     int stream_count;                                    /* that stand */
     int spread;          /* large frames are cut over the first so many of them */
+    int turn;            /* the stream that is asked first whether it has room for a piece */
+    int incoming;        /* slot with the peer's hello; -1: none */
     bool connected_here; /* so this side opens the others */
     bool full_house;     /* an optional one could not be opened, and none is tried again */
-    uint64_t busy_us;    /* while any of them was busy, as the flow was last read */
-    struct net_frame_queue queue;
-    int incoming; /* slot with the peer's hello; -1: none */
     bool flushing;
     bool is_dirty;
-    struct net_tcp_link *next_dirty;
     bool broken; /* no memory to finish a withdrawn frame */
     bool shut;   /* good-bye is out */
+    bool in_frame, in_pieces;
+    bool resume;           /* streams that are paused may go on */
+    enum shoal_status why; /* of the end */
+    uint64_t busy_us;      /* while any of them was busy, as the flow was last read */
+    struct net_frame_queue queue;
+    struct net_tcp_link *next_dirty;
     struct net_frame good_bye;
     /* the frame that is being cut: the queue's first; NULL: none */
     struct net_frame *cut;
     uint64_t cut_given; /* bytes of its payload that streams were given */
     uint64_t cut_count; /* frames cut so far */
-    int turn;           /* the stream that is asked first whether it has room for a piece */
     /* what is arriving */
-    bool in_frame, in_pieces;
     struct net_header header;
     unsigned char *payload; /* as arriving() said; NULL: thrown away */
     uint64_t payload_left;
     uint64_t pieced_count; /* cut frames that have begun to come so far */
-    bool resume;           /* streams that are paused may go on */
     int64_t end_seen_ns;   /* when the first end of one of several streams was seen; 0: not yet */
-    /* the end */
-    enum shoal_status why;
-    char *reason; /* NULL: none, or no memory to remember it */
+    char *reason;          /* of the end; NULL: none, or no memory to remember it */
 };
 
 /* tcp_words.c's */
