@@ -394,3 +394,22 @@ def test_an_allocation_that_fails_anywhere_is_named(launch):
         )
         good += code == 0
     assert 0 < good < 99
+
+
+def test_a_model_parallel_configuration_reaches_the_ranks(launch):
+    text = '{"partitions": 2, "microbatches": 4}'
+    (launch.folder / "config.json").write_text(text)
+    shown = ["-n", 1, "--no-tag", "--", "printenv", "SM_HP_MP_PARAMETERS"]
+    for given in (text, "config.json"):
+        status, out, err = launch.run("--model-parallel", given, *shown)
+        assert (status, out.strip()) == (0, text), err
+
+
+def test_a_model_parallel_configuration_that_is_not_there(launch):
+    (launch.folder / "list.json").write_text("[2]")
+    for given, wanted in (
+        ("nowhere.json", "nowhere.json is neither JSON, which begins with {, nor a file"),
+        ("list.json", "list.json does not have JSON, which begins with {"),
+    ):
+        status, _, err = launch.run("--model-parallel", given, "-n", 1, "--", "true")
+        assert status == 2 and wanted in err

@@ -173,9 +173,6 @@ static enum shoal_status check(struct stages *stages)
 {
     struct pipeline_request *request = &stages->request;
     int count = request->stage_count;
-    if (count == 0)
-        return base_error(SHOAL_ERR_ARGUMENT,
-                          "how many stages? For example: shoal plan-model --stages 4");
     if (request->stage_chunk_count && request->kind >= 0 &&
         request->kind != SHOAL_PIPELINE_INTERLEAVED_1F1B)
         return base_error(SHOAL_ERR_ARGUMENT, "--chunks is for interleaved-1f1b: %s has its own",

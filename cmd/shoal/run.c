@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run.c: `shoal run`: starts a program as many ranks. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,9 @@
 #include "launch/launch.h"
 #include "launch/sagemaker.h"
 
-#define PORT_MAX 65535
+#define PORT_MAX                 65535
+#define MODEL_PARALLEL_VARIABLE  "SM_HP_MP_PARAMETERS"
+#define MODEL_PARALLEL_BYTES_MAX 65536
 
 int cmd_run(int argc, char **argv);
 
@@ -36,6 +39,7 @@ enum {
     RUN_MASTER_PORT,
     RUN_SAGEMAKER,
     RUN_RESOURCE_CONFIG,
+    RUN_MODEL_PARALLEL,
     RUN_HELP,
     RUN_COUNT
 };
@@ -80,6 +84,9 @@ static const struct argument table[RUN_COUNT] = {
                        "without an agent; the hosts come from resourceconfig.json"},
     [RUN_RESOURCE_CONFIG] = {"resource-config", 0, "FILE",
                              "another resourceconfig.json, for --sagemaker"},
+    [RUN_MODEL_PARALLEL] = {"model-parallel", 0, "JSON",
+                            "configuration of smdistributed.modelparallel, or the file that has\n"
+                            "it: '{\"partitions\": 2, \"microbatches\": 4}'"},
     [RUN_HELP] = {"help", 'h', NULL, "this text"},
 };
 
@@ -153,6 +160,30 @@ static enum shoal_status option_set(struct run *run, int row, const char *value)
     return launch_variables_set(&run->variables, base_options()[row].name, value);
 }
 
+/* JSON, or the name of the file that has it; the ranks check what it says. */
+static enum shoal_status model_parallel_set(struct run *run, const char *value)
+{
+    char text[MODEL_PARALLEL_BYTES_MAX];
+    if (value[strspn(value, " \t\n")] == '{')
+        return launch_variables_set(&run->variables, MODEL_PARALLEL_VARIABLE, value);
+    FILE *file = fopen(value, "re");
+    if (!file)
+        return base_error(SHOAL_ERR_ARGUMENT,
+                          "--model-parallel: %s is neither JSON, which begins with {, nor a file "
+                          "that can be read: %s",
+                          value, strerror(errno));
+    size_t bytes = fread(text, 1, sizeof(text) - 1, file);
+    bool whole = feof(file) && !ferror(file);
+    fclose(file);
+    text[bytes] = '\0';
+    if (!whole || text[strspn(text, " \t\n")] != '{')
+        return base_error(SHOAL_ERR_ARGUMENT,
+                          "--model-parallel: %s does not have JSON, which begins with {, of less "
+                          "than %d bytes",
+                          value, MODEL_PARALLEL_BYTES_MAX);
+    return launch_variables_set(&run->variables, MODEL_PARALLEL_VARIABLE, text);
+}
+
 static enum shoal_status argument_use(struct run *run, int id, const char *value)
 {
     struct launch_options *options = &run->options;
@@ -179,6 +210,7 @@ static enum shoal_status argument_use(struct run *run, int id, const char *value
     case RUN_MASTER_PORT: return port_read("--master-port", value, &options->master_port);
     case RUN_SAGEMAKER: run->sagemaker = true; break;
     case RUN_RESOURCE_CONFIG: run->resource_config = value; break;
+    case RUN_MODEL_PARALLEL: return model_parallel_set(run, value);
     default: run->help = true; break;
     }
     return SHOAL_OK;
