@@ -16,6 +16,7 @@ import sys
 import traceback
 
 import ranks
+from ports import free_port
 
 sys.path.insert(0, str(ranks.ROOT / "bindings" / "smdistributed"))
 JOB_SECONDS_MAX = 100
@@ -63,7 +64,7 @@ class Jobs(ranks.Ranks):
 
     def outcomes(self, function, *arguments):
         """Of each rank: (True, result), (False, (type, text, traceback)) or (None, status)."""
-        return self.call(_in_fork, ranks.free_port(), function, arguments)
+        return self.call(_in_fork, free_port(), function, arguments)
 
     def run(self, function, *arguments):
         """What the job returns on each rank; none may fail."""

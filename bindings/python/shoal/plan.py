@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which device runs which module of a model: shoal_plan_* of shoal.h, which has the contracts.
+"""Which device runs which module of a model, and which ranks are a group: shoal_plan_* and
+shoal_placement_* of shoal.h, which has the contracts.
 
 docs/plan.md.
 """
@@ -15,6 +16,7 @@ from ._library import LIBRARY, check
 
 PLAN = c_void_p
 METHODS = ("published", "balanced", "manual")
+GROUPS = ("world", "mp", "dp", "pp", "tp", "rdp")  # enum shoal_placement_group
 
 
 @dataclass
@@ -117,6 +119,16 @@ class _Load(ctypes.Structure):
     ]
 
 
+class _Placement(ctypes.Structure):
+    _fields_ = [
+        ("struct_bytes", c_size_t),
+        ("strategy", c_char_p),
+        ("size", c_int),
+        ("pipeline_degree", c_int),
+        ("tensor_degree", c_int),
+    ]
+
+
 FALLIBLE = {
     "create": [POINTER(_Options), POINTER(PLAN)],
     "free": [PLAN],
@@ -129,6 +141,16 @@ for _name, _arguments in FALLIBLE.items():
     _function.restype = c_int
 LIBRARY.shoal_plan_device.argtypes = [PLAN, c_int]
 LIBRARY.shoal_plan_device.restype = c_int
+LIBRARY.shoal_placement_group.argtypes = [
+    POINTER(_Placement),
+    c_int,
+    c_int,
+    POINTER(c_int),
+    c_int,
+    POINTER(c_int),
+    POINTER(c_int),
+]
+LIBRARY.shoal_placement_group.restype = c_int
 
 
 def _optional(kind: type, values: Sequence[int] | None):
@@ -206,3 +228,28 @@ def _read(handle: PLAN, module_count: int, device_count: int) -> Plan:
     devices = [LIBRARY.shoal_plan_device(handle, module) for module in range(module_count)]
     method = METHODS[report.method]
     return Plan(devices, loads, method, report.largest_cost, report.optimum_cost)
+
+
+def group(
+    strategy: str, size: int, pipeline_degree: int, tensor_degree: int, kind: str, rank: int
+) -> list[int]:
+    """The ranks of a rank's group, in the order of their numbers there.
+
+    Args:
+        strategy: "cluster", "spread" or a permutation of D, P and T.
+        size: How many ranks there are.
+        kind: One of GROUPS.
+
+    Raises:
+        Error: the degrees don't divide the ranks, or there is no such strategy.
+    """
+    placement = _Placement(
+        ctypes.sizeof(_Placement), strategy.encode(), size, pipeline_degree, tensor_degree
+    )
+    ranks, count = (c_int * size)(), c_int()
+    check(
+        LIBRARY.shoal_placement_group(
+            byref(placement), GROUPS.index(kind), rank, ranks, size, byref(count), None
+        )
+    )
+    return list(ranks[: count.value])

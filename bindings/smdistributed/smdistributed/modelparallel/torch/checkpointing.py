@@ -19,6 +19,11 @@ from .exceptions import StepUsageError
 KEPT_WHOLE = "_smp_kept_whole"
 
 
+def is_kept_whole(module: torch.nn.Module) -> bool:
+    """Whether all in the module must be where it is."""
+    return KEPT_WHOLE in module.__dict__
+
+
 def _again(
     function: Callable, args: Sequence[Any], kwargs: dict[str, Any], preserves_rng_state: bool
 ) -> Any:

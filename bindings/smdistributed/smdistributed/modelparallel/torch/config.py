@@ -186,11 +186,67 @@ def _check_together(given: Mapping[str, Any], values: Mapping[str, Any]) -> None
         raise ConfigurationError("'bf16' and 'fp16' exclude each other")
 
 
+MPI_FLAG = "btl_vader_single_copy_mechanism"
+
+
+def _strategy(distribution: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the SDK's distribution dictionary has of model parallel.
+
+    Raises:
+        ConfigurationError: as the SDK and its launcher would refuse it.
+    """
+    strategies = distribution["smdistributed"]
+    if not isinstance(strategies, Mapping):
+        raise ConfigurationError("'smdistributed' must be a dictionary")
+    if {"modelparallel", "dataparallel"} <= strategies.keys():
+        raise ConfigurationError("'modelparallel' and 'dataparallel' exclude each other")
+    if list(strategies) != ["modelparallel"]:
+        raise ConfigurationError(
+            f"'smdistributed' has {', '.join(map(repr, strategies)) or 'nothing'}, and must have "
+            "'modelparallel' alone"
+        )
+    found = strategies["modelparallel"]
+    if not isinstance(found, Mapping) or found.get("enabled") is not True:
+        raise ConfigurationError("'modelparallel' must be a dictionary with 'enabled': true")
+    return found
+
+
+def _check_mpi(mpi: Any) -> None:
+    if not isinstance(mpi, Mapping) or mpi.get("enabled") is not True:
+        raise ConfigurationError("'modelparallel' needs 'mpi', a dictionary with 'enabled': true")
+    for name in mpi:
+        if name not in ("enabled", "processes_per_host", "custom_mpi_options"):
+            raise ConfigurationError(f"{name!r} is not a key of 'mpi'")
+    processes = mpi.get("processes_per_host")
+    if processes not in COUNT:
+        raise ConfigurationError(f"'processes_per_host' must be {COUNT}, not {processes!r}")
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
+    if here != processes:
+        raise ConfigurationError(f"'processes_per_host' is {processes}, and this host has {here}")
+    options = mpi.get("custom_mpi_options", "")
+    if not isinstance(options, str):
+        raise ConfigurationError("'custom_mpi_options' must be a text")
+    if MPI_FLAG in options:
+        raise ConfigurationError(
+            f"'custom_mpi_options' has --mca {MPI_FLAG}, which is given anyway: leave it out"
+        )
+
+
+def _from_distribution(distribution: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = _strategy(distribution)
+    _check_mpi(distribution.get("mpi"))
+    for name in distribution:
+        if name not in ("smdistributed", "mpi"):
+            raise ConfigurationError(f"{name!r} does not go with 'modelparallel'")
+    return found.get("parameters", {})
+
+
 class Config:
     """The configuration, checked, with every key an attribute.
 
     Args:
-        parameters: What the user says; None: the JSON in SM_HP_MP_PARAMETERS.
+        parameters: What the user says: the keys, or the SDK's distribution dictionary around
+            them; None: the JSON in SM_HP_MP_PARAMETERS.
 
     Raises:
         ConfigurationError: an unknown key, a value out of its range, keys that don't go together,
@@ -204,6 +260,8 @@ class Config:
             raise ConfigurationError(
                 f"the configuration must be a dictionary, not {type(parameters).__name__}"
             )
+        if "smdistributed" in parameters:
+            parameters = _from_distribution(parameters)
         given = _given(parameters)
         values: dict[str, Any] = {}
         for name, key in KEYS.items():
@@ -221,6 +279,13 @@ class Config:
                     f"{name!r}: {values[name]!r} is not supported by Shoal yet"
                 )
         self.__dict__.update(values)
+
+    @property
+    def precision(self) -> str:
+        """Of parameters: fp32, fp16 or bf16."""
+        if self.bf16:
+            return "bf16"
+        return "fp16" if self.fp16 or self.fp16_params else "fp32"
 
     @property
     def partitions(self) -> int:

@@ -15,7 +15,7 @@ from ...dataparallel.torch import torch_smddp  # noqa: F401 (registers the backe
 from .config import Config
 from .exceptions import InitializationError
 from .state_mod import state
-from .topology import Placement, Topology
+from .topology import Topology
 
 
 def init(config: Mapping[str, Any] | None = None) -> None:
@@ -44,11 +44,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
             "the default process group's backend for CPU tensors is not Shoal's: let smp.init() "
             'make it, or use init_process_group("smddp")'
         )
-    rank, size = dist.get_rank(), dist.get_world_size()
-    placement = Placement.of(
-        cfg.placement_strategy, size, cfg.pipeline_parallel_degree, cfg.tensor_parallel_degree
-    )
-    state.begin(cfg, Topology(placement, rank, size))
+    state.begin(cfg, Topology(cfg, dist.get_rank(), dist.get_world_size()))
 
 
 def is_initialized() -> bool:

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from shoal.pipe import Order, Pipe
 from shoal.torch import group_handle
+from torch.utils._pytree import tree_map_only
 from torch.utils.hooks import RemovableHandle
 
 from . import partitioning, tracing
@@ -66,6 +67,9 @@ class DistributedModel(torch.nn.Module):
         find_unused_parameters: bool = False,
     ):
         super().__init__()
+        self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(state.cfg.precision)
+        if self.dtype is not None:
+            module.to(self.dtype)
         if state.model is not None and state.model() is not None:
             raise StepUsageError("there is a DistributedModel in this process already")
         self.module = module
@@ -98,7 +102,21 @@ class DistributedModel(torch.nn.Module):
             raise StepUsageError(
                 "a model of several stages runs only within a function decorated with smp.step"
             )
+        if self.dtype is not None:
+            args, kwargs = tree_map_only(torch.Tensor, self._as_parameters, (args, kwargs))
         return self.module(*args, **kwargs)
+
+    def _as_parameters(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Of the parameters' type, if it is of floating point."""
+        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+
+    def _scale(self) -> float:
+        """What gradients are multiplied by."""
+        scale = 1 / state.cfg.microbatches if self.averages and state.is_in_step else 1.0
+        optimizer = state.optimizer() if state.optimizer else None
+        if state.cfg.precision == "fp16" and optimizer is not None:
+            scale *= optimizer.loss_scale
+        return scale
 
     def backward(self, tensors: Any, grad_tensors: Any = None) -> None:
         """Instead of loss.backward(): within a step.
@@ -116,13 +134,12 @@ class DistributedModel(torch.nn.Module):
         if self.stage is not None:
             self.stage.take_turn()
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        if self.averages and state.is_in_step:
-            scale = 1 / state.cfg.microbatches
-            if grad_tensors is None:
-                grad_tensors = [torch.full_like(tensor, scale) for tensor in tensors]
-            else:
-                given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else grad_tensors
-                grad_tensors = [one * scale for one in given]
+        scale = self._scale()
+        if grad_tensors is None:
+            grad_tensors = [torch.full_like(tensor, scale) for tensor in tensors]
+        else:
+            given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else grad_tensors
+            grad_tensors = [one * scale for one in given]
         torch.autograd.backward(tensors, grad_tensors)
 
     # ---- partition
@@ -167,8 +184,10 @@ class DistributedModel(torch.nn.Module):
             return wanted, {}
         trace = None
         if not state.cfg.skip_tracing:
-            trace = tracing.trace(self.tree.modules, self.tree.names, trace_one)
-        plan = partitioning.owners(self.tree, trace, state.cfg)
+            # Of two passes the second one's times count: the first one loads code and memory.
+            passes = 2 if self.counts_time else 1
+            trace = tracing.trace(self.tree.modules, self.tree.names, trace_one, passes)
+        plan = partitioning.owners(self.tree, trace, state.cfg, self.counts_time)
         for rank, load in enumerate(plan.loads):
             log.info(
                 "stage %d: %.1f MiB of parameters, %.1f MiB of activations and %.2f ms forward in "

@@ -168,7 +168,7 @@ class DistributedOptimizer:
         for parameter in list(self.optimizer.state):
             if parameter not in own:
                 del self.optimizer.state[parameter]
-        if state.cfg.fp16 or state.cfg.bf16:
+        if state.cfg.precision != "fp32":
             self._make_masters()
         if self.waiting is not None:
             self.load_state_dict(self.waiting)
@@ -215,7 +215,7 @@ class DistributedOptimizer:
         if not self.masters:
             return self.optimizer.step(closure)
         self._take_gradients()
-        self.overflow = state.cfg.fp16 and self._has_overflowed()
+        self.overflow = state.cfg.precision == "fp16" and self._has_overflowed()
         self.scaler.update(self.overflow)
         if self.overflow:
             return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from shoal import plan
 
+from .checkpointing import is_kept_whole
 from .config import Config
 from .exceptions import PartitionError
 from .state_mod import state
@@ -83,7 +84,8 @@ class Tree:
 
 
 def _order(tree: Tree, seen: Sequence[Seen]) -> list[int]:
-    """Modules before those in them, which come as they were first entered."""
+    """Modules before those in them, which come as they were first entered; without those in modules
+    that are kept whole."""
     entered = [one.entered for one in seen]
     for number in range(len(entered) - 1, 0, -1):
         parent = tree.parents[number]
@@ -95,17 +97,21 @@ def _order(tree: Tree, seen: Sequence[Seen]) -> list[int]:
     while stack:
         number = stack.pop()
         order.append(number)
+        if is_kept_whole(tree.modules[number]):
+            continue
         stack.extend(reversed(sorted(children[number], key=entered.__getitem__)))
     return order
 
 
 def _keepers(tree: Tree, seen: Sequence[Seen]) -> list[int]:
-    """Where each module's parameters must be: a module that is never called can't be called
-    elsewhere, so what it has is its parent's, who uses it."""
+    """With which module each one must be: a module that is never called can't be called elsewhere,
+    so what it has is its parent's, who uses it; and some are kept whole."""
     keepers = [0]
+    inside = [is_kept_whole(tree.modules[0])]
     for number, parent in enumerate(tree.parents[1:], 1):
         uncalled = not seen[number].calls and bool(_tensors(tree.modules[number]))
-        keepers.append(keepers[parent] if uncalled else number)
+        keepers.append(keepers[parent] if uncalled or inside[parent] else number)
+        inside.append(inside[parent] or is_kept_whole(tree.modules[number]))
     return keepers
 
 
@@ -122,13 +128,14 @@ def _planned(
     for number in order:
         made = plan.Module(tree.names[number], position.get(tree.parents[number], -1))
         made.device = tree.modules[number].__dict__.get(PLACED, -1)
-        made.activation_bytes = seen[number].activation_bytes
         made.output_bytes = seen[number].output_bytes
-        made.forward_ns, made.backward_ns = seen[number].forward_ns, 2 * seen[number].forward_ns
         planned.append(made)
     first_user: dict[int, int] = {}
-    for number in order:
+    for number in sorted(range(len(keepers)), key=lambda number: position[keepers[number]]):
         keeper = position[keepers[number]]
+        planned[keeper].activation_bytes += seen[number].activation_bytes
+        planned[keeper].forward_ns += seen[number].forward_ns
+        planned[keeper].backward_ns += 2 * seen[number].forward_ns
         for tensor in _tensors(tree.modules[number]):
             user = first_user.setdefault(id(tensor), keeper)
             if user == keeper:
@@ -138,11 +145,12 @@ def _planned(
     return planned
 
 
-def owners(tree: Tree, trace: Trace | None, config: Config) -> plan.Plan:
+def owners(tree: Tree, trace: Trace | None, config: Config, counts_time: bool) -> plan.Plan:
     """The stage of each module, in the tree's order.
 
     Args:
         trace: None: nothing is known but parameters.
+        counts_time: Not only memory counts.
 
     Raises:
         PartitionError: nobody can own some module; the text names it.
@@ -153,7 +161,7 @@ def owners(tree: Tree, trace: Trace | None, config: Config) -> plan.Plan:
         made = plan.partition(
             _planned(tree, order, keepers, seen),
             config.pipeline_parallel_degree,
-            config.memory_weight if trace is not None else 1.0,
+            config.memory_weight if trace is not None and counts_time else 1.0,
             default_device=None if config.auto_partition else config.default_partition,
         )
     except RuntimeError as error:

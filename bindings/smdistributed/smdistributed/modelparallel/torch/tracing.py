@@ -51,16 +51,19 @@ class _Tracer:
 
     def __init__(self, modules: Sequence[torch.nn.Module], names: Sequence[str]):
         self.modules, self.names = modules, names
-        self.trace = Trace([Seen() for _ in modules])
-        self.under_way: list[int] = []
-        self.since = 0
-        self.call_count = 0
         self.failed_in: str | None = None
         self.parameters = {
             tensor.untyped_storage().data_ptr()
             for module in modules
             for tensor in (*module.parameters(False), *module.buffers(False))
         }
+        self.begin()
+
+    def begin(self) -> None:
+        """Of a pass: what earlier ones have seen is forgotten."""
+        self.trace = Trace([Seen() for _ in self.modules])
+        self.under_way: list[int] = []
+        self.since = self.call_count = 0
         self.counted: set[int] = set()
 
     def _account(self) -> None:
@@ -120,9 +123,15 @@ class _Tracer:
 
 
 def trace(
-    modules: Sequence[torch.nn.Module], names: Sequence[str], run: Callable[[], Any]
+    modules: Sequence[torch.nn.Module],
+    names: Sequence[str],
+    run: Callable[[], Any],
+    passes: int = 1,
 ) -> Trace:
     """Runs a step's function for one microbatch, with all modules here.
+
+    Args:
+        passes: So often; the last time counts.
 
     Raises:
         PartitionError: it failed; the text names the module.
@@ -136,8 +145,10 @@ def trace(
         module._compiled_call_impl = _stand_in(tracer, number)
     state.is_tracing = True
     try:
-        with torch.autograd.graph.saved_tensors_hooks(tracer.keep, lambda kept: kept):
-            run()
+        for _ in range(passes):
+            tracer.begin()
+            with torch.autograd.graph.saved_tensors_hooks(tracer.keep, lambda kept: kept):
+                run()
     except SplitError:
         raise
     except Exception as error:
