@@ -122,8 +122,9 @@ static enum shoal_status parse_count(const char *name, const char *text, long ma
     return SHOAL_OK;
 }
 
-static enum shoal_status take_argument(int id, const char *value, struct request *request)
+static enum shoal_status take_argument(void *user, int id, const char *value)
 {
+    struct request *request = user;
     switch (id) {
     case MODEL_DEVICES:
         return argument_number("--devices", value, 1, DEVICES_MAX, &request->devices);
@@ -167,15 +168,11 @@ static enum shoal_status take_arguments(int argc, char **argv, struct request *r
                                   .count = MODEL_COUNT,
                                   .argc = argc,
                                   .argv = argv,
+                                  .take = take_argument,
+                                  .user = request,
                                   .at = 1};
     for (;;) {
-        int id;
-        const char *value;
-        TRY(arguments_next(&arguments, &id, &value));
-        if (id != ARGUMENTS_END) {
-            TRY(take_argument(id, value, request));
-            continue;
-        }
+        TRY(arguments_take(&arguments));
         if (arguments.at >= argc)
             break;
         if (request->name)

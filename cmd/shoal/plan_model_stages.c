@@ -144,8 +144,9 @@ static enum shoal_status parse_latency(const char *text, int64_t *out)
     return SHOAL_OK;
 }
 
-static enum shoal_status take_argument(int id, const char *value, struct stages *stages)
+static enum shoal_status take_argument(void *user, int id, const char *value)
 {
+    struct stages *stages = user;
     struct pipeline_request *request = &stages->request;
     switch (id) {
     case STAGES_STAGES: return parse_number("--stages", value, STAGES_MAX, &request->stage_count);
@@ -194,15 +195,10 @@ static enum shoal_status take_arguments(int argc, char **argv, struct stages *st
                                   .count = STAGES_COUNT,
                                   .argc = argc,
                                   .argv = argv,
+                                  .take = take_argument,
+                                  .user = stages,
                                   .at = 1};
-    for (;;) {
-        int id;
-        const char *value;
-        TRY(arguments_next(&arguments, &id, &value));
-        if (id == ARGUMENTS_END)
-            break;
-        TRY(take_argument(id, value, stages));
-    }
+    TRY(arguments_take(&arguments));
     if (arguments.at < argc)
         return base_error(SHOAL_ERR_ARGUMENT, "what is '%s'? With --stages there is no model",
                           argv[arguments.at]);
