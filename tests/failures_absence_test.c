@@ -160,22 +160,6 @@ static void test_messages(void **state)
 /* ---- stopped processes
  * ---------------------------------------------------------------------------------------------- */
 
-static int size_of_run;
-
-/* Stops the victim when all are ready, until the others have given up. */
-static void stop_for_good(struct board *board, const pid_t *pids)
-{
-    for (int rank = 0; rank < size_of_run; rank++)
-        board_wait(&board->stage[rank], 1);
-    kill(pids[board->victim], SIGSTOP);
-    atomic_store(&board->go, 1);
-    for (int rank = 0; rank < size_of_run; rank++)
-        if (rank != board->victim)
-            board_wait(&board->stage[rank], 2);
-    kill(pids[board->victim], SIGCONT);
-    atomic_store(&board->go, 2);
-}
-
 static int be_stopped(shoal_group_t group, struct board *board)
 {
     int rank = shoal_group_rank(group);
@@ -200,8 +184,7 @@ static void test_stopped(void **state)
                                         .variant = later,
                                         .victim = later ? 0 : layout->size - 1,
                                         .act = be_stopped,
-                                        .meanwhile = stop_for_good};
-            size_of_run = layout->size;
+                                        .meanwhile = scenario_stop_victim};
             scenario_run(&scenario);
         }
 }
@@ -209,12 +192,12 @@ static void test_stopped(void **state)
 /* Stops each rank for a moment, while operations run. */
 static void stop_for_moments(struct board *board, const pid_t *pids)
 {
-    for (int rank = 0; rank < size_of_run; rank++)
+    for (int rank = 0; rank < board->size; rank++)
         board_wait(&board->stage[rank], 1);
     for (int round = 0; round < 4; round++) {
-        kill(pids[round % size_of_run], SIGSTOP);
+        kill(pids[round % board->size], SIGSTOP);
         poll(NULL, 0, 300);
-        kill(pids[round % size_of_run], SIGCONT);
+        kill(pids[round % board->size], SIGCONT);
         poll(NULL, 0, 20);
     }
     atomic_store(&board->go, 1);
@@ -239,7 +222,6 @@ static void test_stopped_for_moments(void **state)
     (void)state;
     for (const struct layout *layout = scenario_layouts; layout->size > 0; layout++) {
         struct scenario scenario = {.layout = layout, .act = run_on, .meanwhile = stop_for_moments};
-        size_of_run = layout->size;
         scenario_run(&scenario);
     }
 }

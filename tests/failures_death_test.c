@@ -68,11 +68,9 @@ static void kill_at(struct board *board, const pid_t *pids, int size, int step)
     atomic_store(&board->go, 1);
 }
 
-static int size_of_run;
-
 static void kill_at_first_step(struct board *board, const pid_t *pids)
 {
-    kill_at(board, pids, size_of_run, 1);
+    kill_at(board, pids, board->size, 1);
 }
 
 /* ---- the moments
@@ -218,7 +216,7 @@ static void kill_one_after_the_other(struct board *board, const pid_t *pids)
 {
     const int victims[2] = {board->victim, board->second};
     for (int i = 0; i < 2; i++) {
-        for (int rank = 0; rank < size_of_run; rank++)
+        for (int rank = 0; rank < board->size; rank++)
             if ((i == 0 || rank != victims[0]) && board_wait(&board->stage[rank], i + 1))
                 return;
         atomic_store(&board->at_ns, scenario_now_ns());
@@ -243,7 +241,6 @@ static void kill_each(int (*act)(shoal_group_t group, struct board *board), int 
                                         .by_address = victim % 2 == 0,
                                         .act = act,
                                         .meanwhile = kill_at_first_step};
-            size_of_run = layout->size;
             scenario_run(&scenario);
         }
 }
@@ -300,7 +297,6 @@ static void test_two_at_once(void **state)
                                         .victim_code = 256 + SIGKILL,
                                         .act = die_within,
                                         .meanwhile = kill_at_first_step};
-            size_of_run = layout->size;
             scenario_run(&scenario);
             scenario.act = die_before;
             scenario_run(&scenario);
@@ -321,7 +317,6 @@ static void test_one_after_the_other(void **state)
                                             .victim_code = 256 + SIGKILL,
                                             .act = die_one_after_the_other,
                                             .meanwhile = kill_one_after_the_other};
-                size_of_run = layout->size;
                 if (second != victim)
                     scenario_run(&scenario);
             }

@@ -374,16 +374,6 @@ static int stay_away(shoal_group_t group, struct board *board)
     return 0;
 }
 
-/* The victim goes on when all have come as far; the others at once. */
-static int let_victim_go(shoal_group_t group, struct board *board)
-{
-    int rank = shoal_group_rank(group);
-    atomic_store(&board->stage[rank], 1);
-    for (int i = 0; i < shoal_group_size(group) && rank == board->victim; i++)
-        REQUIRE(board_wait(&board->stage[i], 1) == 0);
-    return 0;
-}
-
 /* Also amid the exchange of shards and the gathering of sums, which int8 has. */
 static int die(shoal_group_t group, struct board *board)
 {
@@ -391,7 +381,7 @@ static int die(shoal_group_t group, struct board *board)
     char who[32];
     snprintf(who, sizeof(who), "rank %d (host ", board->victim);
     REQUIRE(make_and_use_as(group, (enum shoal_compression)board->variant, &fuse) == 0);
-    REQUIRE(let_victim_go(group, board) == 0);
+    REQUIRE(scenario_let_victim_go(group, board) == 0);
     if (shoal_group_rank(group) == board->victim) {
         for (int i = TENSORS - 1; i > 0; i--)
             CHECK(shoal_fuse_add(fuse, i, NULL, NULL, counts[i]));
@@ -409,7 +399,7 @@ static int abort_group(shoal_group_t group, struct board *board)
 {
     shoal_fuse_t fuse = NULL;
     REQUIRE(make_and_use(group, &fuse) == 0);
-    REQUIRE(let_victim_go(group, board) == 0);
+    REQUIRE(scenario_let_victim_go(group, board) == 0);
     if (shoal_group_rank(group) == board->victim)
         CHECK(shoal_group_abort(group, "the disk is full"));
     EXPECT(whole_step(fuse), SHOAL_ERR_ABORTED, "fuse 'layers'", "the disk is full");

@@ -136,16 +136,6 @@ static int make_and_use(shoal_group_t group, bool with_tasks, shoal_pipe_t *out)
     return 0;
 }
 
-/* The victim goes on when all have come as far; the others at once. */
-static int let_victim_go(shoal_group_t group, struct board *board)
-{
-    int rank = shoal_group_rank(group);
-    atomic_store(&board->stage[rank], 1);
-    for (int i = 0; i < shoal_group_size(group) && rank == board->victim; i++)
-        REQUIRE(board_wait(&board->stage[i], 1) == 0);
-    return 0;
-}
-
 /* Broken for good, and the group is not. */
 static int let_go(shoal_group_t group, shoal_pipe_t pipe, enum shoal_status status, const char *why)
 {
@@ -408,22 +398,6 @@ static void test_misuse(void **state)
 /* ---- ranks that do not go on
  * ---------------------------------------------------------------------------------------------- */
 
-static int size_of_run;
-
-/* Stops the victim when all are ready, until the others have given up. */
-static void stop_victim(struct board *board, const pid_t *pids)
-{
-    for (int rank = 0; rank < size_of_run; rank++)
-        board_wait(&board->stage[rank], 1);
-    kill(pids[board->victim], SIGSTOP);
-    atomic_store(&board->go, 1);
-    for (int rank = 0; rank < size_of_run; rank++)
-        if (rank != board->victim)
-            board_wait(&board->stage[rank], 2);
-    kill(pids[board->victim], SIGCONT);
-    atomic_store(&board->go, 2);
-}
-
 enum { STOPPED, BUSY, IDLE };
 
 /* Rank 1 is to make a value that the others need: it is stopped, or runs on, or forgets it. */
@@ -547,7 +521,7 @@ static int abort_group(shoal_group_t group, struct board *board)
     shoal_pipe_t pipe = NULL;
     struct shoal_pipe_task task = SHOAL_PIPE_TASK_INIT;
     REQUIRE(make_and_use(group, false, &pipe) == 0);
-    REQUIRE(let_victim_go(group, board) == 0);
+    REQUIRE(scenario_let_victim_go(group, board) == 0);
     if (shoal_group_rank(group) == board->victim)
         CHECK(shoal_group_abort(group, "the disk is full"));
     EXPECT(shoal_pipe_next(pipe, -1, &task), SHOAL_ERR_ABORTED, "pipe 'stages'",
@@ -564,8 +538,7 @@ static void test_late(void **state)
                                     .victim = 1,
                                     .variant = STOPPED,
                                     .act = never_put,
-                                    .meanwhile = stop_victim};
-        size_of_run = layouts[i].size;
+                                    .meanwhile = scenario_stop_victim};
         scenario_run(&scenario);
     }
     struct scenario scenario = {.layout = &layouts[2], .victim = 1, .act = never_put};

@@ -398,13 +398,11 @@ static int leave_a_child(shoal_group_t group, struct board *board)
     return 0;
 }
 
-static int size_of_run;
-
 /* Lets the child go when all others are through. */
 static void end_the_child(struct board *board, const pid_t *pids)
 {
     (void)pids;
-    for (int rank = 0; rank < size_of_run; rank++)
+    for (int rank = 0; rank < board->size; rank++)
         if (rank != board->victim)
             board_wait(&board->stage[rank], 2);
     atomic_store(&board->go, 1);
@@ -421,7 +419,6 @@ static void test_child_outlives(void **state)
                                         .victim_code = 256 + SIGKILL,
                                         .act = leave_a_child,
                                         .meanwhile = end_the_child};
-            size_of_run = layout->size;
             scenario_run(&scenario);
         }
 }

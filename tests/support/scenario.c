@@ -65,6 +65,29 @@ int board_wait(atomic_int *word, int value)
     return 0;
 }
 
+void scenario_stop_victim(struct board *board, const pid_t *pids)
+{
+    for (int rank = 0; rank < board->size; rank++)
+        board_wait(&board->stage[rank], 1);
+    kill(pids[board->victim], SIGSTOP);
+    atomic_store(&board->go, 1);
+    for (int rank = 0; rank < board->size; rank++)
+        if (rank != board->victim)
+            board_wait(&board->stage[rank], 2);
+    kill(pids[board->victim], SIGCONT);
+    atomic_store(&board->go, 2);
+}
+
+int scenario_let_victim_go(shoal_group_t group, struct board *board)
+{
+    int rank = shoal_group_rank(group);
+    atomic_store(&board->stage[rank], 1);
+    for (int i = 0; i < board->size && rank == board->victim; i++)
+        if (board_wait(&board->stage[i], 1))
+            return 1;
+    return 0;
+}
+
 /* ---- the board as a store
  * ---------------------------------------------------------------------------------------------- */
 
@@ -349,6 +372,7 @@ void scenario_run(const struct scenario *scenario)
     struct board *board =
         mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(board, MAP_FAILED);
+    board->size = scenario->layout->size;
     board->victim = scenario->victim;
     board->second = scenario->second;
     board->variant = scenario->variant;

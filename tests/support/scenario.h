@@ -57,6 +57,7 @@ struct board {
     atomic_int stage[PROCESSES_MAX]; /* each rank's own step */
     atomic_int go;                   /* the test's */
     atomic_llong at_ns;              /* when the thing happened */
+    int size;                        /* ranks */
     int victim, second;
     int variant; /* what the test likes */
     char text[1024];
@@ -93,6 +94,9 @@ int scenario_isolate(void **state);
 /* True if scenario_isolate could. */
 bool scenario_isolated(void);
 
+/* Stops the victim when all ranks' steps are 1, until the others' are 2: a `meanwhile`. */
+void scenario_stop_victim(struct board *board, const pid_t *pids);
+
 /* ---- in a rank */
 
 int64_t scenario_now_ns(void);
@@ -100,6 +104,8 @@ int64_t scenario_now_ns(void);
 int64_t scenario_since_ms(int64_t then_ns);
 /* Waits until the word is at least `value`; gives up after 60 s (returns 1). */
 int board_wait(atomic_int *word, int value);
+/* Its step is 1 now; the victim goes on when all ranks' are, the others at once. 1: it gave up. */
+int scenario_let_victim_go(shoal_group_t group, struct board *board);
 /* Options for a group as scenario_run makes it, meeting at "host:port". */
 void scenario_options(const struct scenario *scenario, int rank, const char *store,
                       struct shoal_group_options *options);
