@@ -191,13 +191,18 @@ NUMBERS = [
 ]
 
 
+def declare(library: ctypes.CDLL, prefix: str, fallible: dict[str, list]) -> None:
+    """Sets the types of functions that return enum shoal_status."""
+    for name, arguments in fallible.items():
+        function = getattr(library, f"{prefix}_{name}")
+        function.argtypes = arguments
+        function.restype = c_int
+
+
 def load() -> ctypes.CDLL:
     """The library with the types of its functions set."""
     library = ctypes.CDLL(str(library_path()), mode=ctypes.RTLD_GLOBAL)
-    for name, arguments in FALLIBLE.items():
-        function = getattr(library, f"shoal_{name}")
-        function.argtypes = arguments
-        function.restype = c_int
+    declare(library, "shoal", FALLIBLE)
     for name in NUMBERS:
         function = getattr(library, f"shoal_{name}")
         function.argtypes = [GROUP]

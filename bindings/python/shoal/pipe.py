@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_ubyte, c_uint64, c_void_p
 from dataclasses import dataclass, field
 
-from ._library import GROUP, LIBRARY, Status, check
+from ._library import GROUP, LIBRARY, Status, check, declare
 
 PIPE = c_void_p
 # Between two looks at signals, which Python handles only between two calls.
@@ -141,10 +141,7 @@ FALLIBLE = {
     "counters": [PIPE, POINTER(_Counters)],
     "timeline": [PIPE, POINTER(_Run), c_int, POINTER(c_int)],
 }
-for _name, _arguments in FALLIBLE.items():
-    _function = getattr(LIBRARY, f"shoal_pipe_{_name}")
-    _function.argtypes = _arguments
-    _function.restype = c_int
+declare(LIBRARY, "shoal_pipe", FALLIBLE)
 
 
 class Pipe:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_uint64, c_void_p
 from dataclasses import dataclass
 
-from ._library import LIBRARY, check
+from ._library import LIBRARY, check, declare
 
 PLAN = c_void_p
 METHODS = ("published", "balanced", "manual")
@@ -135,22 +135,12 @@ FALLIBLE = {
     "report": [PLAN, POINTER(_Report)],
     "load": [PLAN, c_int, POINTER(_Load)],
 }
-for _name, _arguments in FALLIBLE.items():
-    _function = getattr(LIBRARY, f"shoal_plan_{_name}")
-    _function.argtypes = _arguments
-    _function.restype = c_int
+declare(LIBRARY, "shoal_plan", FALLIBLE)
 LIBRARY.shoal_plan_device.argtypes = [PLAN, c_int]
 LIBRARY.shoal_plan_device.restype = c_int
-LIBRARY.shoal_placement_group.argtypes = [
-    POINTER(_Placement),
-    c_int,
-    c_int,
-    POINTER(c_int),
-    c_int,
-    POINTER(c_int),
-    POINTER(c_int),
-]
-LIBRARY.shoal_placement_group.restype = c_int
+_NUMBERS = POINTER(c_int)
+_GROUP = [POINTER(_Placement), c_int, c_int, _NUMBERS, c_int, _NUMBERS, _NUMBERS]
+declare(LIBRARY, "shoal_placement", {"group": _GROUP})
 
 
 def _optional(kind: type, values: Sequence[int] | None):

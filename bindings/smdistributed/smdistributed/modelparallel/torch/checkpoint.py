@@ -176,10 +176,8 @@ def resume_from_checkpoint(
         if not (root / NEWEST).exists():
             raise CheckpointError(f"there is no checkpoint in {root}: no file {root / NEWEST}")
         tag = (root / NEWEST).read_text().strip()
-    model = state.model() if state.model else None
-    optimizer = state.optimizer() if state.optimizer else None
-    if not load_optimizer:
-        optimizer = None
+    model = state.model
+    optimizer = state.optimizer if load_optimizer else None
     if partial:
         return _resume_parts(root / f"{tag}_partial", model, optimizer, strict)
     content = _read(root / tag)

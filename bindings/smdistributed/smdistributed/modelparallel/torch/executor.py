@@ -12,7 +12,7 @@ itself and us.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from shoal.pipe import Kind, Pipe, Task
 
@@ -38,8 +38,6 @@ class Worker(threading.Thread):
         while True:
             self.turn.acquire()
             job, self.job = self.job, None
-            if job is None:
-                return
             try:
                 job()
             except _Cancelled:
@@ -144,15 +142,3 @@ class Executor:
         """On the main thread."""
         self.suspended.remove(worker)
         self._hand_to(worker)
-
-    def stop(self) -> None:
-        """No task is under way."""
-        for worker in self.idle:
-            worker.turn.release()
-        _join(self.idle)
-        self.idle.clear()
-
-
-def _join(workers: Iterable[Worker]) -> None:
-    for worker in workers:
-        worker.join()

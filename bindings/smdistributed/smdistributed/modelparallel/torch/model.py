@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import weakref
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,9 +22,9 @@ from .collective import gather_objects
 from .data_parallel import GradientMeans
 from .exceptions import CheckpointError, PartitionError, SMPError, StepUsageError
 from .stage import Shape, Stage
-from .state_mod import state
+from .state_mod import PARTIAL, state
 
-PARTIAL, OWNERS = "_smp_is_partial", "_smp_owners"
+OWNERS = "_smp_owners"
 
 log = logging.getLogger("smdistributed.modelparallel")
 
@@ -70,7 +69,7 @@ class DistributedModel(torch.nn.Module):
         self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(state.cfg.precision)
         if self.dtype is not None:
             module.to(self.dtype)
-        if state.model is not None and state.model() is not None:
+        if state.model is not None:
             raise StepUsageError("there is a DistributedModel in this process already")
         self.module = module
         self.averages = average_grads_across_microbatches
@@ -87,7 +86,7 @@ class DistributedModel(torch.nn.Module):
         self.partition_hooks: dict[int, Callable] = OrderedDict()
         self.step_hooks: dict[int, Callable] = OrderedDict()
         self.known_parameters = _identities(module)
-        state.model = weakref.ref(self)
+        state.model = self
         if state.cfg.pipeline_parallel_degree == 1:
             self._settle([0] * len(self.tree.modules))
 
@@ -113,7 +112,7 @@ class DistributedModel(torch.nn.Module):
     def _scale(self) -> float:
         """What gradients are multiplied by."""
         scale = 1 / state.cfg.microbatches if self.averages and state.is_in_step else 1.0
-        optimizer = state.optimizer() if state.optimizer else None
+        optimizer = state.optimizer
         if state.cfg.precision == "fp16" and optimizer is not None:
             scale *= optimizer.loss_scale
         return scale
@@ -249,7 +248,7 @@ class DistributedModel(torch.nn.Module):
         if state.topology.size_of("dp") > 1:
             self._share()
         for hook in list(self.partition_hooks.values()):
-            hook(self, state.optimizer() if state.optimizer else None)
+            hook(self, state.optimizer)
 
     def _share(self) -> None:
         """With the data parallel ranks: the first one's parameters and buffers."""
@@ -284,7 +283,7 @@ class DistributedModel(torch.nn.Module):
         if self.means is not None:
             self.means.end_step()
         for hook in list(self.step_hooks.values()):
-            hook(self, state.optimizer() if state.optimizer else None)
+            hook(self, state.optimizer)
 
     def _check_unchanged(self) -> None:
         """Parameters are those that were there when the model was wrapped."""
@@ -306,7 +305,11 @@ class DistributedModel(torch.nn.Module):
     def _forget_others(self) -> None:
         """In place of parameters and buffers of other ranks stand ones of the same shapes that take
         no memory."""
-        own = {id(tensor) for module in self.local_modules() for tensor in _tensors(module)}
+        own = {
+            id(tensor)
+            for module in self.local_modules()
+            for tensor in partitioning.own_tensors(module)
+        }
         stand_ins: dict[int, torch.Tensor] = {}
         for module in self.tree.modules:
             for members in (module._parameters, module._buffers):
@@ -348,7 +351,11 @@ class DistributedModel(torch.nn.Module):
     def local_state_dict(self) -> dict[str, Any]:
         """Parameters and buffers that this rank owns, by their names in the whole model, and which
         rank owns what."""
-        own = {id(tensor) for module in self.local_modules() for tensor in _tensors(module)}
+        own = {
+            id(tensor)
+            for module in self.local_modules()
+            for tensor in partitioning.own_tensors(module)
+        }
         values = self.module.state_dict(keep_vars=True)
         made = {name: one for name, one in values.items() if id(one) in own}
         made = {name: one.detach() for name, one in made.items()}
@@ -398,7 +405,7 @@ class DistributedModel(torch.nn.Module):
 
     def _load_own(self, values: Mapping[str, Any], is_whole: bool) -> Any:
         names = self.module.state_dict(keep_vars=True)
-        own = {name: one for name, one in names.items() if not _is_elsewhere(one)}
+        own = {name: one for name, one in names.items() if not one.is_meta}
         taken = {name: one for name, one in values.items() if name in own}
         found = self.module.load_state_dict(taken, strict=False)
         missing = sorted(set(own).difference(values))
@@ -422,7 +429,7 @@ class DistributedModel(torch.nn.Module):
         handle = RemovableHandle(self.partition_hooks)
         self.partition_hooks[handle.id] = hook
         if self.partitioned:
-            hook(self, state.optimizer() if state.optimizer else None)
+            hook(self, state.optimizer)
         return handle
 
     def register_post_step_hook(
@@ -447,14 +454,6 @@ def _stand_in(tensor: torch.Tensor, known: dict[int, torch.Tensor]) -> torch.Ten
         known[id(tensor)] = made
         tensor.data = torch.empty(0, dtype=tensor.dtype)
     return known[id(tensor)]
-
-
-def _is_elsewhere(tensor: torch.Tensor) -> bool:
-    return tensor.is_meta
-
-
-def _tensors(module: torch.nn.Module) -> list[torch.Tensor]:
-    return [*module.parameters(recurse=False), *module.buffers(recurse=False)]
 
 
 def _named(modules: Iterable[tuple[str, torch.nn.Module]], members: Callable) -> Iterator:

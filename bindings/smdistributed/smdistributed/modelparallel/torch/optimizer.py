@@ -8,7 +8,6 @@ model; so a full one fits any partition, and the model on one process.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +16,7 @@ import torch.distributed as dist
 
 from .collective import gather_objects
 from .exceptions import CheckpointError, StepUsageError
-from .state_mod import state
-
-PARTIAL = "_smp_is_partial"
+from .state_mod import PARTIAL, state
 
 
 class LossScaler:
@@ -130,11 +127,10 @@ class DistributedOptimizer:
             [self.numbers[one] for one in group["params"]] for group in self.param_groups
         ]
         self.waiting: dict[str, Any] | None = None  # loaded before the partition
-        state.optimizer = weakref.ref(self)
-        model = state.model() if state.model else None
-        if model is None:
+        state.optimizer = self
+        if state.model is None:
             raise StepUsageError("make the DistributedModel before its DistributedOptimizer")
-        model.register_post_partition_hook(DistributedOptimizer._at_partition)
+        state.model.register_post_partition_hook(DistributedOptimizer._at_partition)
 
     def _count(self) -> dict[torch.nn.Parameter, int]:
         everything = [one for group in self.optimizer.param_groups for one in group["params"]]
@@ -284,8 +280,7 @@ class DistributedOptimizer:
         Raises:
             CheckpointError: it is of other parameters.
         """
-        model = state.model()
-        if not model.partitioned:
+        if not state.model.partitioned:
             self.waiting = values
             return
         groups = values["param_groups"]

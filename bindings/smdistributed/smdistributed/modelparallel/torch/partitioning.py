@@ -109,13 +109,14 @@ def _keepers(tree: Tree, seen: Sequence[Seen]) -> list[int]:
     keepers = [0]
     inside = [is_kept_whole(tree.modules[0])]
     for number, parent in enumerate(tree.parents[1:], 1):
-        uncalled = not seen[number].calls and bool(_tensors(tree.modules[number]))
+        uncalled = not seen[number].calls and bool(own_tensors(tree.modules[number]))
         keepers.append(keepers[parent] if uncalled or inside[parent] else number)
         inside.append(inside[parent] or is_kept_whole(tree.modules[number]))
     return keepers
 
 
-def _tensors(module: torch.nn.Module) -> list[torch.Tensor]:
+def own_tensors(module: torch.nn.Module) -> list[torch.Tensor]:
+    """Its parameters and buffers, without those of the modules in it."""
     return [*module.parameters(recurse=False), *module.buffers(recurse=False)]
 
 
@@ -136,7 +137,7 @@ def _planned(
         planned[keeper].activation_bytes += seen[number].activation_bytes
         planned[keeper].forward_ns += seen[number].forward_ns
         planned[keeper].backward_ns += 2 * seen[number].forward_ns
-        for tensor in _tensors(tree.modules[number]):
+        for tensor in own_tensors(tree.modules[number]):
             user = first_user.setdefault(id(tensor), keeper)
             if user == keeper:
                 planned[keeper].parameter_bytes += tensor.nbytes

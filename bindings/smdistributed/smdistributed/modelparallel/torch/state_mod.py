@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     from .topology import Topology
 
 
+PARTIAL = "_smp_is_partial"  # in state dictionaries of one rank
+
+
 class State:
     """Of the process: set by smp.init()."""
 
     def __init__(self):
         self._cfg: Config | None = None
         self._topology: Topology | None = None
-        self.model: weakref.ref[DistributedModel] | None = None
-        self.optimizer: weakref.ref[DistributedOptimizer] | None = None
+        self._model: weakref.ref[DistributedModel] | None = None
+        self._optimizer: weakref.ref[DistributedOptimizer] | None = None
         self.is_tracing = False
         self.is_in_step = False
 
@@ -51,6 +54,24 @@ class State:
         if self._topology is None:
             raise InitializationError("call smp.init() first")
         return self._topology
+
+    @property
+    def model(self) -> DistributedModel | None:
+        """The one of this process, as long as somebody has it."""
+        return self._model() if self._model else None
+
+    @model.setter
+    def model(self, model: DistributedModel) -> None:
+        self._model = weakref.ref(model)
+
+    @property
+    def optimizer(self) -> DistributedOptimizer | None:
+        """The last one that was made, as long as somebody has it."""
+        return self._optimizer() if self._optimizer else None
+
+    @optimizer.setter
+    def optimizer(self, optimizer: DistributedOptimizer) -> None:
+        self._optimizer = weakref.ref(optimizer)
 
     def begin(self, cfg: Config, topology: Topology) -> None:
         self._cfg, self._topology = cfg, topology

@@ -76,7 +76,7 @@ def _run(
     count = state.cfg.microbatches
     if state.is_in_step:
         raise StepUsageError(f"{function.__name__}() is called within another step")
-    model = state.model() if state.model else None
+    model = state.model
     if model is not None:
         model.before_step()
     state.is_in_step = True
