@@ -46,7 +46,7 @@ static int be_rank(void)
 {
     static const char *const missing[] = {
         "waits for all 2 servers", "server 1 (host host4) does not come",
-        "SHOAL_SIZE=3 SHOAL_SERVERS=2 SHOAL_SERVER=1 shoal serve", NULL};
+        "SHOAL_SIZE=3 SHOAL_SERVERS=2 SHOAL_SERVER=1 shoal reduce-server", NULL};
     shoal_group_t group = NULL;
     if (board->signal == 0)
         return expect_status(NULL, shoal_group_create(NULL, &group), SHOAL_ERR_TIMEOUT, "create") ||

@@ -414,7 +414,7 @@ def test_sagemaker_ranks_find_a_server_that_was_started_by_hand(launch):
         for index in range(2)
     ]
     server = subprocess.run(
-        [SHOAL, "serve"],
+        [SHOAL, "reduce-server"],
         env=launch.environment
         | {"SHOAL_STORE": f"127.0.0.1:{job.ports[1]}", "SHOAL_SIZE": "2"}
         | {"SHOAL_SERVERS": "1", "SHOAL_SERVER": "0", "SHOAL_HOST_ID": "far"},

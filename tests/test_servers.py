@@ -62,12 +62,12 @@ def test_ranks_that_never_ask_end_all_the_same(launch, hosts):
 def test_a_server_that_is_killed_is_named(launch, hosts):
     program = [*launch.python(SUM), "on"]
     process = launch.start(*hosts, "--grace", "1", "--server-hosts", "near,far", *program)
-    launch.wait_for(2, r"^shoal serve")
+    launch.wait_for(2, r"^shoal reduce-server")
     while len(list(launch.folder.glob("summed-*"))) < 2:
         assert process.poll() is None
     victim = next(
         pid
-        for pid in launch.wait_for(2, r"^shoal serve")
+        for pid in launch.wait_for(2, r"^shoal reduce-server")
         if b"SHOAL_SERVER=1\0" in Path(f"/proc/{pid}/environ").read_bytes()
     )
     os.kill(victim, signal.SIGKILL)
@@ -87,4 +87,4 @@ def test_wrong_arguments(launch, hosts):
     code, _, err = launch.run("--sagemaker", "--servers", "3", "true")
     assert code == 2
     assert "--servers does not go with --sagemaker: every host of such a job runs this" in err
-    assert "shoal serve" in err
+    assert "shoal reduce-server" in err

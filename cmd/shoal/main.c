@@ -15,7 +15,7 @@ int cmd_plan(int argc, char **argv);
 int cmd_plan_model(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 int cmd_info(int argc, char **argv);
-int cmd_serve(int argc, char **argv);
+int cmd_reduce_server(int argc, char **argv);
 int cmd_tune(int argc, char **argv);
 int cmd_start_rank(int argc, char **argv);
 int cmd_tune_rank(int argc, char **argv);
@@ -28,7 +28,7 @@ static const struct {
     const char *help; /* NULL: called by shoal itself */
 } commands[] = {
     {"run", cmd_run, "start a program as many ranks, here and on other hosts"},
-    {"serve", cmd_serve, "sum large buffers for the ranks of a job"},
+    {"reduce-server", cmd_reduce_server, "sum large buffers for the ranks of a job"},
     {"bench", cmd_bench, "measure an operation between ranks"},
     {"plan", cmd_plan, "show the schedule of an operation: steps, bytes and predicted time"},
     {"plan-model", cmd_plan_model, "cut a model over devices: balance, memory, pipelines, layouts"},

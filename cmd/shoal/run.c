@@ -257,8 +257,8 @@ static enum shoal_status run_check(struct run *run)
             SHOAL_ERR_ARGUMENT,
             "--servers does not go with --sagemaker: every host of such a job runs this "
             "command and gets ranks, so none is left that brings another port; for K "
-            "servers elsewhere give --env SHOAL_SERVERS=K and start them by `shoal "
-            "serve`");
+            "servers elsewhere give --env SHOAL_SERVERS=K and start them by "
+            "`shoal reduce-server`");
     if (run->resource_config != NULL && !run->sagemaker)
         return base_error(SHOAL_ERR_ARGUMENT, "--resource-config goes with --sagemaker");
     return SHOAL_OK;

@@ -288,8 +288,8 @@ static const struct base_option rows[OPTION_COUNT] = {
             .default_text = "-1",
             .minimum = -1,
             .maximum = 4095,
-            .help = "this server's number, from 0; set it for `shoal serve`, with SHOAL_SERVERS, "
-                    "SHOAL_SIZE and SHOAL_STORE, when it is started by hand",
+            .help = "this server's number, from 0; set it for `shoal reduce-server`, with "
+                    "SHOAL_SERVERS, SHOAL_SIZE and SHOAL_STORE, when it is started by hand",
         },
     [OPTION_SERVER_HOSTS] =
         {

@@ -548,8 +548,8 @@ static void name_missing_server(const struct meeting *meeting)
         base_error(
             SHOAL_ERR_TIMEOUT,
             "%s; server %d%s does not come: is it running, and does it reach the store? "
-            "SHOAL_STORE=%s SHOAL_SIZE=%d SHOAL_SERVERS=%d SHOAL_SERVER=%d shoal serve (with "
-            "the job's SHOAL_SECRET) starts it by hand",
+            "SHOAL_STORE=%s SHOAL_SIZE=%d SHOAL_SERVERS=%d SHOAL_SERVER=%d shoal reduce-server "
+            "(with the job's SHOAL_SECRET) starts it by hand",
             why, server, host, identity->store, identity->size, identity->server_count, server);
         return;
     }

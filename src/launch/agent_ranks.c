@@ -137,7 +137,7 @@ static enum shoal_status server_variables(const struct agent_start *start, int n
 static enum shoal_status rank_start(const struct agent_start *start, struct agent_rank *rank,
                                     int *exec_errno)
 {
-    static char own_name[] = "shoal", command[] = "serve";
+    static char own_name[] = "shoal", command[] = "reduce-server";
     static char *const serve[] = {own_name, command, NULL};
     bool is_server = rank->rank >= start->size;
     struct launch_program program = {.path = is_server ? LAUNCH_OWN_PROGRAM : start->path,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve.c: `shoal serve`: a server of a job. */
+/* reduce_server.c: `shoal reduce-server`: a server of a job. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "shoal.h"
 
-int cmd_serve(int argc, char **argv);
+int cmd_reduce_server(int argc, char **argv);
 
 #define EXIT_USAGE 2
 
@@ -14,7 +14,7 @@ static void help_print(FILE *out)
 {
     fprintf(
         out,
-        "usage: shoal serve\n\n"
+        "usage: shoal reduce-server\n\n"
         "Sums large buffers for the ranks of a job that run on other hosts, and ends with them.\n"
         "`shoal run --servers K` starts it; by hand it takes\n\n"
         "  SHOAL_STORE    host:port where the ranks meet\n"
@@ -24,7 +24,7 @@ static void help_print(FILE *out)
         "  SHOAL_SECRET   the job's, where the ranks have one\n");
 }
 
-int cmd_serve(int argc, char **argv)
+int cmd_reduce_server(int argc, char **argv)
 {
     if (argc > 1) {
         bool is_help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0;
@@ -33,6 +33,6 @@ int cmd_serve(int argc, char **argv)
     }
     if (shoal_serve() == SHOAL_OK)
         return 0;
-    fprintf(stderr, "shoal serve: %s\n", shoal_last_error(NULL));
+    fprintf(stderr, "shoal reduce-server: %s\n", shoal_last_error(NULL));
     return 1;
 }
