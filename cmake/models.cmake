@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Puts the tables of models/ into headers, as text, so that the command has them wherever it is:
-# gradients into model_tables.h, trees of modules into model_trees.h.
+# gradients into model_tables.h, trees of modules into model_trees.h, trainings into trainings.h.
 
 # shoal_model_header(name folder): models/<name>.h with an array of that name.
 function(shoal_model_header name folder)
@@ -28,3 +28,4 @@ endfunction()
 
 shoal_model_header(model_tables models)
 shoal_model_header(model_trees models/trees)
+shoal_model_header(trainings models/trainings)

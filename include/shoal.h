@@ -704,10 +704,11 @@ struct shoal_pipeline_costs {
     const uint64_t *output_bytes;       /* to the next chunk, and back as gradient; NULL: 0 */
     double bytes_per_ns; /* of the link between two stages, each way; 0: without limit */
     int64_t latency_ns;  /* from the last byte sent to the last one there */
+    int transfers_block; /* 1: a stage does nothing else while what it made is carried */
 };
-#define SHOAL_PIPELINE_COSTS_INIT                                                       \
-    {                                                                                   \
-        sizeof(struct shoal_pipeline_costs), NULL, NULL, NULL, NULL, NULL, NULL, 0.0, 0 \
+#define SHOAL_PIPELINE_COSTS_INIT                                                          \
+    {                                                                                      \
+        sizeof(struct shoal_pipeline_costs), NULL, NULL, NULL, NULL, NULL, NULL, 0.0, 0, 0 \
     }
 
 struct shoal_pipeline_options {

@@ -289,6 +289,66 @@ def t5_large():
     return tree
 
 
+@dataclass
+class LargeGpt:
+    """A GPT of many layers in 16 bits, a line for each layer, at an accelerator's peak.
+
+    A layer keeps its input only and is gone through again before its backward pass. The head has
+    embeddings of its own, because it lies on the last stage of a pipeline and theirs on the first.
+    """
+
+    name: str
+    layers: int
+    width: int
+    length: int
+    words: int
+
+    PEAK_PER_NS = 312_000  # floating point operations
+    BYTES = 2
+
+    def parameters(self):
+        width = self.width
+        layer = 12 * width**2 + 13 * width
+        embeddings = (self.words + self.length) * width
+        return embeddings + self.layers * layer + 2 * width + self.words * width
+
+    def line(self, name, parameters, kept, output, work, again=0):
+        forward = work / self.PEAK_PER_NS
+        sizes = [count * self.BYTES for count in (parameters, kept, output)]
+        return " ".join(map(str, [name, *sizes, round(forward), round((2 + again) * forward)]))
+
+    def text(self):
+        width, length, words = self.width, self.length, self.words
+        rows = width * length
+        products = 24 * width * rows + 4 * length * rows
+        layer = (12 * width**2 + 13 * width, rows, rows, products, 1)
+        return "\n".join([
+            f"# a GPT of {self.layers} layers, width {width}, {words} words",
+            f"# {self.parameters():,} parameters; the head has its own embeddings",
+            f"# a microbatch: one sequence of {length} tokens; 16 bits",
+            f"# times at {self.PEAK_PER_NS / 1000:.0f} TFLOP/s: 24 s h^2 + 4 s^2 h operations for "
+            "a layer's forward pass;",
+            "# layers keep their input only: their backward pass takes three times as long",
+            "# name, bytes of parameters, activations and output, ns forward and backward",
+            f"model {self.name}",
+            self.line("embeddings", (words + length) * width, 0, rows, 0),
+            self.line("h", 0, 0, rows, 0),
+            *(self.line(f"h.{number}", *layer) for number in range(self.layers)),
+            self.line("ln_f", 2 * width, rows, rows, 0),
+            self.line("head", words * width, words * length, words * length, 2 * words * rows),
+        ]) + "\n"  # fmt: skip
+
+
+def large_gpts():
+    """Brown et al., GPT-3 (2020), and shapes of our own for three published sizes."""
+    return [
+        LargeGpt("gpt-175b", 96, 12288, 2048, 50257),
+        LargeGpt("gpt-10b", 48, 4096, 512, 50000),
+        LargeGpt("gpt-30b", 48, 7168, 512, 50000),
+        LargeGpt("gpt-60b", 74, 8192, 512, 50000),
+    ]
+
+
 def trees():
     return [gpt2(), bert_large(), resnet50(), t5_large()]
 
@@ -341,7 +401,7 @@ def main():
     if parser.parse_args().check:
         check()
         return
-    for tree in trees():
+    for tree in [*trees(), *large_gpts()]:
         (HERE / "trees" / f"{tree.name}.txt").write_text(tree.text())
 
 

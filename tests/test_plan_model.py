@@ -147,7 +147,7 @@ def test_files_and_placement_by_hand(tmp_path):
     ("arguments", "words"),
     [
         ([], "which model? (see shoal help plan-model)"),
-        (["gpt2"], "there is no model 'gpt2': there are bert-large, gpt-2, resnet-50, t5-large"),
+        (["gpt2"], "there is no model 'gpt2': there are bert-large, gpt-10b, gpt-175b, gpt-2"),
         (["./nowhere"], "cannot read the model ./nowhere: No such file"),
         (["gpt-2", "bert-large"], "'bert-large': there is a model already"),
         (["gpt-2", "--devices", "0"], "--devices 0: it takes a number from 1 to 1024"),
@@ -166,3 +166,30 @@ def test_help_names_the_models():
     shown = text("--help")
     for model in MODELS:
         assert model in shown
+
+
+def test_a_device_that_is_visited_twice_has_a_chunk_for_each():
+    shown = plan("gpt-2", "-d", 4, "-m", 8)
+    rows = {row["schedule"]: row for row in shown["schedules"]}
+    head = shown["devices"][0]
+    assert head["visits"] == 2
+    for kind in ("simple", "interleaved"):
+        assert rows[kind]["revisits"] and rows[kind]["chunks"] == 5
+        assert [stage["busy_ns"] for stage in rows[kind]["per_stage"]] == [
+            8 * (device["forward_ns"] + device["backward_ns"]) for device in shown["devices"]
+        ]
+    assert not rows["1f1b"]["revisits"] and rows["1f1b"]["chunks"] == 4
+    # All forwards and backwards of one microbatch follow each other; no visit is left out.
+    (row,) = plan("gpt-2", "-d", 4, "-m", 1, "-p", "simple")["schedules"]
+    assert row["step_ns"] > sum(stage["busy_ns"] for stage in row["per_stage"])
+    first = row["per_stage"][0]["operations"]
+    assert [(each["work"], each["chunk"]) for each in first] == [
+        ("forward", 0), ("forward", 4), ("backward", 4), ("backward", 0),
+    ]  # fmt: skip
+
+
+def test_other_schedules_say_that_they_don_t_come_back():
+    said = "stages that are visited twice do all their work at the first visit"
+    assert said in text("gpt-2", "-d", 4, "-p", "1f1b")
+    assert said not in text("gpt-2", "-d", 4, "-p", "interleaved")
+    assert said not in text("resnet-50", "-d", 4)

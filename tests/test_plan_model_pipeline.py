@@ -129,3 +129,16 @@ def test_help_names_every_option():
     assert result.returncode == 0
     for option in ("--pipeline", "--microbatches", "--active-microbatches", "--timeline"):
         assert option in result.stdout
+
+
+def test_transfers_that_block():
+    arguments = ["-s", 2, "-m", 4, "-p", "simple", "--forward-ms", 10, "--backward-ms", 10,
+                 "--output", 1_000_000, "--rate", "1gbit"]  # fmt: skip
+    (hidden,) = pipelines(*arguments)["schedules"]
+    (blocking,) = pipelines(*arguments, "--blocking-transfers")["schedules"]
+    # 8 ms for an output: a link is free when the next one is there, so one on each way counts;
+    # blocking, each stage sends four times.
+    assert hidden["step_ns"] == (10 + 8 + 4 * 10 + 4 * 10 + 8 + 10) * MS
+    assert blocking["step_ns"] == (4 * 18 + 10 + 4 * 18 + 10) * MS
+    for stage, other in zip(hidden["per_stage"], blocking["per_stage"], strict=True):
+        assert stage["busy_ns"] == other["busy_ns"] == 80 * MS

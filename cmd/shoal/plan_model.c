@@ -35,6 +35,7 @@ enum {
     MODEL_BATCH,
     MODEL_RATE,
     MODEL_LATENCY,
+    MODEL_BLOCKING,
     MODEL_HOST_RATE,
     MODEL_TREE,
     MODEL_JSON,
@@ -71,6 +72,8 @@ static const struct argument table[MODEL_COUNT] = {
     [MODEL_BATCH] = {"batch", 0, "N", "microbatches in a step of all copies (default: 4 per rank)"},
     [MODEL_RATE] = {"rate", 0, "RATE", "of a host's network, each way (default 100gbit)"},
     [MODEL_LATENCY] = {"latency", 0, "TIME", "of the network, one way (default 20us)"},
+    [MODEL_BLOCKING] = {"blocking-transfers", 0, NULL,
+                        "devices do nothing else while they send to the next one"},
     [MODEL_HOST_RATE] = {"host-rate", 0, "RATE", "between ranks of a host (default 50GB/s)"},
     [MODEL_TREE] = {"tree", 't', NULL, "show the modules of each device"},
     [MODEL_JSON] = {"json", 0, NULL, "as one JSON object"},
@@ -91,12 +94,14 @@ struct request {
 
 static void usage(FILE *out)
 {
-    fprintf(out,
-            "usage: shoal plan-model MODEL [OPTION...]\n"
-            "       shoal plan-model --stages P [OPTION...]   (--stages P --help says more)\n\n"
-            "Cuts a model over devices, as model parallel training does, and shows what each\n"
-            "device has to do. Runs nothing.\n\n"
-            "MODEL is bert-large, gpt-2, resnet-50, t5-large, or a file (with a slash).\n\n");
+    fprintf(
+        out,
+        "usage: shoal plan-model MODEL [OPTION...]\n"
+        "       shoal plan-model --stages P [OPTION...]   (--stages P --help says more)\n\n"
+        "Cuts a model over devices, as model parallel training does, and shows what each\n"
+        "device has to do. Runs nothing.\n\n"
+        "MODEL is bert-large, gpt-2, gpt-10b, gpt-30b, gpt-60b, gpt-175b, resnet-50, t5-large, or\n"
+        "a file (with a slash).\n\n");
     arguments_help(table, MODEL_COUNT, out);
     fprintf(out, "\nFor example: shoal plan-model gpt-2 --devices 4 --tree\n");
 }
@@ -153,6 +158,7 @@ static enum shoal_status take_argument(void *user, int id, const char *value)
     case MODEL_RATE: return sim_parse_rate("--rate", value, &request->world.network_bytes_per_ns);
     case MODEL_LATENCY:
         return sim_parse_time("--latency", value, &request->world.network_latency_ns);
+    case MODEL_BLOCKING: request->pipeline.transfers_block = true; return SHOAL_OK;
     case MODEL_HOST_RATE:
         return sim_parse_rate("--host-rate", value, &request->world.host_bytes_per_ns);
     case MODEL_TREE: request->tree = true; return SHOAL_OK;

@@ -4,7 +4,12 @@
  * with one chunk on each stage have the devices' loads. For others the model is cut into as many
  * pieces as there are chunks, unless modules were placed by hand: then into equal shares of what a
  * device has.
+ *
+ * Where a module shares parameters with an earlier one, a microbatch comes back to that one's
+ * device. Modules that run one after the other on the same device are a visit then, and each visit
+ * is a chunk, in the schedules that allow it.
  */
+#include "base/memory.h"
 #include "base/status.h"
 #include "plan_model.h"
 
@@ -39,9 +44,109 @@ static enum shoal_status set_chunks(shoal_plan_t plan, struct pipeline_chunk *ch
     return SHOAL_OK;
 }
 
+/* ---- visits -------------------------------------------------------------------------------- */
+
+struct cut_model {
+    const struct plan_model *model;
+    struct pipeline_chunk *visits; /* [module_count], the first visit_count */
+    int *devices;                  /* of these */
+    int *latest;                   /* [module_count] of a parent: the last child so far; -1 */
+    uint64_t *entering;            /* [module_count] bytes that come into a module */
+    int visit_count;
+};
+
+static bool has_work(const struct shoal_plan_module *module)
+{
+    return module->parameter_bytes + module->activation_bytes + module->forward_ns +
+               module->backward_ns >
+           0;
+}
+
+static void add_module(struct pipeline_chunk *visit, const struct shoal_plan_module *module)
+{
+    int64_t weight_ns = (int64_t)(module->backward_ns / WEIGHT_SHARE);
+    visit->forward_ns += (int64_t)module->forward_ns;
+    visit->backward_weight_ns += weight_ns;
+    visit->backward_input_ns += (int64_t)module->backward_ns - weight_ns;
+    visit->activation_bytes += module->activation_bytes;
+}
+
+/* What comes into a module is what the one before it in the same parent returned, or else what came
+ * into the parent. */
+static uint64_t entering_bytes(struct cut_model *cut, int at)
+{
+    const struct shoal_plan_module *modules = cut->model->tree.modules;
+    int parent = modules[at].parent, before = parent < 0 ? -1 : cut->latest[parent];
+    cut->latest[at] = -1;
+    if (parent < 0)
+        return 0;
+    cut->latest[parent] = at;
+    return before < 0 ? cut->entering[parent] : modules[before].output_bytes;
+}
+
+/* Follows a microbatch forward. */
+static void follow(struct cut_model *cut)
+{
+    const struct plan_model *model = cut->model;
+    for (int at = 0; at < model->tree.module_count; at++) {
+        int device = shoal_plan_device(model->plan, at);
+        cut->entering[at] = entering_bytes(cut, at);
+        if (!has_work(&model->tree.modules[at]))
+            continue;
+        if (cut->visit_count == 0 || cut->devices[cut->visit_count - 1] != device) {
+            if (cut->visit_count > 0)
+                cut->visits[cut->visit_count - 1].output_bytes = cut->entering[at];
+            cut->devices[cut->visit_count++] = device;
+        }
+        add_module(&cut->visits[cut->visit_count - 1], &model->tree.modules[at]);
+    }
+}
+
+/* Whether a microbatch comes back to a device, and to every one at least once. */
+static bool comes_back(const struct cut_model *cut)
+{
+    int devices = cut->model->options.device_count;
+    return cut->visit_count > devices && cut->model->report.devices_used == devices;
+}
+
+static enum shoal_status find_visits(struct cut_model *cut)
+{
+    const char *what = "a model's visits";
+    int count = cut->model->tree.module_count;
+    TRY(BASE_NEW_ARRAY(&cut->visits, count, what));
+    TRY(BASE_NEW_ARRAY(&cut->devices, count, what));
+    TRY(BASE_NEW_ARRAY(&cut->latest, count, what));
+    TRY(BASE_NEW_ARRAY(&cut->entering, count, what));
+    follow(cut);
+    return SHOAL_OK;
+}
+
+static void release(struct cut_model *cut)
+{
+    base_free(cut->visits);
+    base_free(cut->devices);
+    base_free(cut->latest);
+    base_free(cut->entering);
+}
+
+static enum shoal_status set_visits(const struct cut_model *cut, struct pipeline_chunk *chunks)
+{
+    for (int i = 0; i < cut->visit_count; i++) {
+        int stage = chunks[i].stage;
+        chunks[i] = cut->visits[i];
+        chunks[i].stage = stage;
+    }
+    return SHOAL_OK;
+}
+
+/* ---- pipelines ----------------------------------------------------------------------------- */
+
 static enum shoal_status fill(void *user, struct pipeline_chunk *chunks, int chunk_count)
 {
-    const struct plan_model *model = user;
+    const struct cut_model *cut = user;
+    const struct plan_model *model = cut->model;
+    if (chunks[0].stage_share == 0)
+        return set_visits(cut, chunks);
     struct shoal_plan_options options = model->options;
     shoal_plan_t plan;
     if (chunk_count == options.device_count)
@@ -59,17 +164,20 @@ static enum shoal_status fill(void *user, struct pipeline_chunk *chunks, int chu
     return status;
 }
 
-enum shoal_status plan_model_pipelines(struct plan_model *model,
-                                       const struct pipeline_request *wanted, const char *timeline,
-                                       bool json)
+static enum shoal_status show(const struct pipeline_request *wanted, struct cut_model *cut,
+                              const char *timeline, bool json)
 {
     struct pipeline_request request = *wanted;
     struct pipeline_table made;
-    request.stage_count = model->options.device_count;
+    request.stage_count = cut->model->options.device_count;
     request.fill = fill;
-    request.user = model;
+    request.user = cut;
     if (request.microbatch_count == 0)
         request.microbatch_count = 4 * request.stage_count;
+    if (comes_back(cut)) {
+        request.visits = cut->devices;
+        request.visit_count = cut->visit_count;
+    }
     enum shoal_status status = pipeline_table_build(&request, &made);
     if (status == SHOAL_OK && timeline)
         status = pipeline_write_svg(&made, timeline);
@@ -81,5 +189,17 @@ enum shoal_status plan_model_pipelines(struct plan_model *model,
         pipeline_print_text(&made, stdout);
     }
     pipeline_table_release(&made);
+    return status;
+}
+
+enum shoal_status plan_model_pipelines(struct plan_model *model,
+                                       const struct pipeline_request *wanted, const char *timeline,
+                                       bool json)
+{
+    struct cut_model cut = {.model = model};
+    enum shoal_status status = find_visits(&cut);
+    if (status == SHOAL_OK)
+        status = show(wanted, &cut, timeline, json);
+    release(&cut);
     return status;
 }

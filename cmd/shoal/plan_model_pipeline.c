@@ -2,6 +2,7 @@
 /* plan_model_pipeline.c: makes and simulates the schedules, and shows them as text and JSON. */
 #include "plan_model_pipeline.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -52,6 +53,8 @@ static int stage_of(const struct pipeline_request *request, const struct pipelin
                     int chunk)
 {
     int stages = request->stage_count;
+    if (row->revisits)
+        return request->visits[chunk];
     bool folded = row->kind == SHOAL_PIPELINE_ZERO_BUBBLE_V && chunk >= stages;
     return folded ? 2 * stages - 1 - chunk : chunk % stages;
 }
@@ -75,6 +78,7 @@ static void spread(const struct pipeline_request *request, int count, struct cos
     costs->all.output_bytes = costs->bytes + count;
     costs->all.bytes_per_ns = request->bytes_per_ns;
     costs->all.latency_ns = request->latency_ns;
+    costs->all.transfers_block = request->transfers_block;
 }
 
 static enum shoal_status costs_make(const struct pipeline_request *request,
@@ -86,7 +90,7 @@ static enum shoal_status costs_make(const struct pipeline_request *request,
     TRY(BASE_NEW_ARRAY(&costs->bytes, 2 * count, "a model's chunks"));
     for (int chunk = 0; chunk < count; chunk++) {
         costs->chunks[chunk].stage = stage_of(request, row, chunk);
-        costs->chunks[chunk].stage_share = row->stage_chunk_count;
+        costs->chunks[chunk].stage_share = row->revisits ? 0 : row->stage_chunk_count;
     }
     TRY(request->fill(request->user, costs->chunks, count));
     spread(request, count, costs);
@@ -94,6 +98,25 @@ static enum shoal_status costs_make(const struct pipeline_request *request,
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
+
+/* Whether its chunks may lie anywhere. */
+static bool is_free(enum shoal_pipeline_kind kind)
+{
+    return kind == SHOAL_PIPELINE_SIMPLE || kind == SHOAL_PIPELINE_INTERLEAVED;
+}
+
+/* The most visits to one stage. */
+static int most_visits(const struct pipeline_request *request)
+{
+    int most = 0;
+    for (int stage = 0; stage < request->stage_count; stage++) {
+        int count = 0;
+        for (int i = 0; i < request->visit_count; i++)
+            count += request->visits[i] == stage;
+        most = count > most ? count : most;
+    }
+    return most;
+}
 
 static bool takes_limit(enum shoal_pipeline_kind kind)
 {
@@ -108,6 +131,7 @@ static enum shoal_status simulate(const struct pipeline_request *request, const 
     options.stage_count = request->stage_count;
     options.microbatch_count = request->microbatch_count;
     options.chunk_count = row->chunk_count;
+    options.chunk_stages = row->revisits ? request->visits : NULL;
     options.active_microbatches = row->active_microbatches;
     options.costs = &costs->all;
     row->result = (struct shoal_pipeline_result)SHOAL_PIPELINE_RESULT_INIT;
@@ -126,12 +150,18 @@ static enum shoal_status add_row(struct pipeline_table *table, enum shoal_pipeli
     struct pipeline_row *row = &table->rows[table->row_count++];
     struct costs costs = {0};
     bool several = kind == SHOAL_PIPELINE_INTERLEAVED_1F1B;
+    row->stage_count = request->stage_count;
     row->kind = kind;
     row->active_microbatches = active_microbatches;
     row->stage_chunk_count = kind == SHOAL_PIPELINE_ZERO_BUBBLE_V ? 2 : 1;
     if (several)
         row->stage_chunk_count = request->stage_chunk_count ? request->stage_chunk_count : 2;
     row->chunk_count = row->stage_chunk_count * request->stage_count;
+    row->revisits = request->visits && is_free(kind);
+    if (row->revisits) {
+        row->stage_chunk_count = most_visits(request);
+        row->chunk_count = request->visit_count;
+    }
     enum shoal_status status = costs_make(request, row, &costs);
     if (status == SHOAL_OK)
         status = simulate(request, &costs, row);
@@ -184,9 +214,21 @@ const char *pipeline_row_name(const struct pipeline_row *row)
     return text;
 }
 
+/* What a stage keeps most of, in microbatches. */
+static double stage_peak(const struct pipeline_row *row, int stage)
+{
+    int chunks = 0;
+    for (int chunk = 0; chunk < row->chunk_count; chunk++)
+        chunks += shoal_pipeline_chunk_stage(row->pipeline, chunk) == stage;
+    return (double)row->stages[stage].peak_activations / chunks;
+}
+
 double pipeline_row_peak(const struct pipeline_row *row)
 {
-    return (double)row->result.peak_activations / row->stage_chunk_count;
+    double peak = 0;
+    for (int stage = 0; stage < row->stage_count; stage++)
+        peak = fmax(peak, stage_peak(row, stage));
+    return peak;
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */
@@ -207,8 +249,7 @@ static void print_stages(const struct pipeline_table *table, FILE *out)
         fprintf(out, "%5d %10s %10s %10s %12s %10.4g %10s\n", i,
                 scaled_time_text((double)stage->start_ns), scaled_time_text((double)stage->end_ns),
                 scaled_time_text((double)stage->busy_ns), scaled_time_text((double)idle_ns),
-                (double)stage->peak_activations / row->stage_chunk_count,
-                bytes_text(stage->peak_bytes));
+                stage_peak(row, i), bytes_text(stage->peak_bytes));
     }
 }
 
@@ -225,6 +266,9 @@ void pipeline_print_text(const struct pipeline_table *table, FILE *out)
     }
     if (table->row_count == 1)
         print_stages(table, out);
+    if (table->request->visits && !table->rows[table->row_count - 1].revisits)
+        fprintf(out, "stages that are visited twice do all their work at the first visit, but in "
+                     "simple and interleaved\n");
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -260,11 +304,12 @@ static void print_json_row(const struct pipeline_table *table, const struct pipe
     fprintf(out,
             "    {\"schedule\": \"%s\", \"chunks\": %d, \"active_microbatches\": %d, "
             "\"step_ns\": %lld, \"period_ns\": %lld, \"bubble\": %.6f, \"peak_activations\": %d, "
-            "\"peak_microbatches\": %g, \"peak_bytes\": %llu, \"per_stage\": [",
+            "\"peak_microbatches\": %g, \"peak_bytes\": %llu, \"revisits\": %s, "
+            "\"per_stage\": [",
             shoal_pipeline_name(row->kind), row->chunk_count, row->active_microbatches,
             (long long)row->result.step_ns, (long long)row->result.period_ns, row->result.bubble,
             row->result.peak_activations, pipeline_row_peak(row),
-            (unsigned long long)row->result.peak_bytes);
+            (unsigned long long)row->result.peak_bytes, row->revisits ? "true" : "false");
     for (int stage = 0; stage < table->request->stage_count; stage++)
         print_json_stage(row, stage, table->row_count == 1, out);
     fprintf(out, "]}");

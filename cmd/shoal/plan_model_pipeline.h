@@ -19,7 +19,7 @@
 /* One chunk of the model, for one microbatch. */
 struct pipeline_chunk {
     int stage;       /* where the schedule has it */
-    int stage_share; /* chunks on that stage */
+    int stage_share; /* chunks on that stage; 0: it is one of the request's visits */
     int64_t forward_ns, backward_input_ns, backward_weight_ns;
     uint64_t activation_bytes, output_bytes;
 };
@@ -31,6 +31,12 @@ struct pipeline_request {
     int kind;                /* an enum shoal_pipeline_kind; -1: all side by side */
     double bytes_per_ns;     /* of links; 0: without limit */
     int64_t latency_ns;
+    bool transfers_block; /* stages do nothing else meanwhile */
+    /* [visit_count] The stages in the order in which a microbatch comes to them, where it comes to
+     * some twice; NULL: it does not. Simple and interleaved pipelines follow it, with a chunk for
+     * each visit; in the others a stage does all its work at the first one. */
+    const int *visits;
+    int visit_count;
     /* Sets all of the chunks but `stage` and `stage_share`, which are set. */
     enum shoal_status (*fill)(void *user, struct pipeline_chunk *chunks, int chunk_count);
     void *user;
@@ -39,8 +45,10 @@ struct pipeline_request {
 /* One schedule, simulated. */
 struct pipeline_row {
     enum shoal_pipeline_kind kind;
-    int active_microbatches; /* as asked; 0: its own */
-    int chunk_count, stage_chunk_count;
+    int stage_count;
+    int active_microbatches;            /* as asked; 0: its own */
+    int chunk_count, stage_chunk_count; /* on the stage with most */
+    bool revisits;                      /* chunks are the request's visits */
     shoal_pipeline_t pipeline;
     struct shoal_pipeline_result result;
     struct shoal_pipeline_stage *stages; /* [stage_count] */

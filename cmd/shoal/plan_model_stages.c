@@ -29,6 +29,7 @@ enum {
     STAGES_OUTPUT,
     STAGES_RATE,
     STAGES_LATENCY,
+    STAGES_BLOCKING,
     STAGES_TIMELINE,
     STAGES_JSON,
     STAGES_HELP,
@@ -56,6 +57,8 @@ static const struct argument table[STAGES_COUNT] = {
     [STAGES_OUTPUT] = {"output", 0, "SIZE", "of a microbatch, from chunk to chunk (default: none)"},
     [STAGES_RATE] = {"rate", 0, "RATE", "of links between stages, each way (default: no limit)"},
     [STAGES_LATENCY] = {"latency", 0, "TIME", "of these, one way (default 0)"},
+    [STAGES_BLOCKING] = {"blocking-transfers", 0, NULL,
+                         "stages do nothing else while they send to the next one"},
     [STAGES_TIMELINE] = {"timeline", 0, "FILE.svg", "draw what each stage does when"},
     [STAGES_JSON] = {"json", 'j', NULL, "as one JSON object"},
     [STAGES_HELP] = {"help", 'h', NULL, "this text"},
@@ -164,6 +167,7 @@ static enum shoal_status take_argument(void *user, int id, const char *value)
     case STAGES_OUTPUT: return argument_bytes("--output", value, &stages->output_bytes);
     case STAGES_RATE: return sim_parse_rate("--rate", value, &request->bytes_per_ns);
     case STAGES_LATENCY: return parse_latency(value, &request->latency_ns);
+    case STAGES_BLOCKING: request->transfers_block = true; return SHOAL_OK;
     case STAGES_TIMELINE: stages->timeline = value; return SHOAL_OK;
     case STAGES_JSON: stages->json = true; return SHOAL_OK;
     default: stages->help = true; return SHOAL_OK;

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/options.h"
 #include "base/status.h"
+#include "sim_training.h"
 #include "svg.h"
 
 #define BYTES_DEFAULT UINT64_C(100000000)
@@ -102,6 +103,7 @@ static void usage(void)
 {
     printf("usage: shoal sim OPERATION [OPTION...]\n"
            "       shoal sim --model NAME --compute TIME [OPTION...]\n"
+           "       shoal sim training NAME [OPTION...]   (shoal sim training --help says more)\n"
            "       shoal sim --calibrate FILE [--platform FILE]\n\n"
            "Runs an operation's schedules over a model of hosts and links, in virtual time: how\n"
            "long it takes on 2 to 4096 hosts, beside the least possible time. Or a training step,\n"
@@ -331,6 +333,8 @@ static enum shoal_status show(const struct sim_request *request)
 
 int cmd_sim(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "training") == 0)
+        return cmd_sim_training(argc - 1, argv + 1);
     struct sim_request request = {.bytes = BYTES_DEFAULT,
                                   .dtype = SHOAL_F32,
                                   .compute_ns = 200e6,

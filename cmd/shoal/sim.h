@@ -72,6 +72,10 @@ struct sim_scene {
     int server_count;
 };
 
+/* So many hosts of the request's platform, whose size it sets. Release in any case. */
+enum shoal_status sim_scene_init(const struct sim_request *request, int hosts,
+                                 struct sim_scene *scene);
+void sim_scene_release(struct sim_scene *scene);
 /* Gives the shape's count: a buffer of so many bytes, or so many of all blocks together. Counts are
  * rounded up to equal shares, so that all ranks do the same. Servers take part as the library lets
  * them. */

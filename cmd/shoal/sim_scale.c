@@ -31,8 +31,8 @@ void sim_scene_count(struct sim_scene *scene, uint64_t bytes)
         shape->segment_count = 1;
 }
 
-static enum shoal_status scene_init(const struct sim_request *request, int hosts,
-                                    struct sim_scene *scene)
+enum shoal_status sim_scene_init(const struct sim_request *request, int hosts,
+                                 struct sim_scene *scene)
 {
     *scene = (struct sim_scene){.request = request, .platform = request->platform};
     scene->server_count = request->servers == SIM_SERVERS_AS_MANY ? hosts : request->servers;
@@ -51,6 +51,12 @@ static enum shoal_status scene_init(const struct sim_request *request, int hosts
                                        .host_of = scene->host_of};
     sim_scene_count(scene, request->bytes);
     return SHOAL_OK;
+}
+
+void sim_scene_release(struct sim_scene *scene)
+{
+    base_free(scene->host_of);
+    base_free(scene->shares);
 }
 
 static enum shoal_status choose(const struct sim_scene *scene, const char *asked,
@@ -135,12 +141,11 @@ enum shoal_status sim_table_fill(const struct sim_request *request, struct sim_t
     table->row_count = request->algorithm_count * request->host_count;
     for (int i = 0; i < request->host_count; i++) {
         struct sim_scene scene;
-        enum shoal_status status = scene_init(request, request->hosts[i], &scene);
+        enum shoal_status status = sim_scene_init(request, request->hosts[i], &scene);
         for (int k = 0; status == SHOAL_OK && k < request->algorithm_count; k++)
             status =
                 fill_row(&scene, request->algorithms[k], &table->rows[k * request->host_count + i]);
-        base_free(scene.host_of);
-        base_free(scene.shares);
+        sim_scene_release(&scene);
         TRY(status);
     }
     return SHOAL_OK;

@@ -5,7 +5,6 @@
  */
 #include "plan/layout.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,18 +39,18 @@ static bool is_numbered(const char *name)
     return *word && word[strspn(word, "0123456789")] == '\0';
 }
 
-/* A layer is an element of a list of modules, which frameworks give numbers as names, and in no
- * other layer; a leaf is none. */
-static void find_layers(struct search *search)
+/* Frameworks give the elements of a list of modules numbers as names. */
+bool plan_layers_mark(const struct shoal_plan_options *model, bool *is_layer)
 {
-    const struct shoal_plan_options *model = &search->model;
-    bool *inside = search->is_layer; /* first: is a layer or in one */
+    bool *inside = is_layer, found = false; /* first: is a layer or in one */
+    inside[0] = false;
     for (int i = 1; i < model->module_count; i++)
         inside[i] = inside[model->modules[i].parent] || is_numbered(model->modules[i].name);
     for (int i = model->module_count - 1; i > 0; i--)
         inside[i] = inside[i] && !inside[model->modules[i].parent];
     for (int i = 1; i < model->module_count; i++)
-        search->has_layers = search->has_layers || inside[i];
+        found = found || is_layer[i];
+    return found;
 }
 
 /* ---- time and memory ----------------------------------------------------------------------- */
@@ -285,7 +284,7 @@ static enum shoal_status find_all(struct search *search)
     TRY(BASE_NEW_ARRAY(&search->limits, PLAN_DEVICES_MAX, "layouts"));
     TRY(BASE_NEW_ARRAY(&search->in_flight, PLAN_DEVICES_MAX, "layouts"));
     TRY(BASE_NEW_ARRAY(&search->layer_bytes, PLAN_DEVICES_MAX, "layouts"));
-    find_layers(search);
+    search->has_layers = plan_layers_mark(&search->model, search->is_layer);
     TRY(try_all(search));
     if (search->count == 0)
         return base_error(SHOAL_ERR_LIMIT,

@@ -7,6 +7,7 @@
 #ifndef SHOAL_PLAN_LAYOUT_H
 #define SHOAL_PLAN_LAYOUT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "shoal.h"
@@ -38,6 +39,10 @@ struct plan_layout {
     double data_ns;        /* sums of gradients that no work hides */
     uint64_t memory_bytes; /* of the fullest rank */
 };
+
+/* Marks the model's layers: elements of lists of modules, which have numbers for names, and are in
+ * no other layer. is_layer[module_count] is cleared before. False: there are none. */
+bool plan_layers_mark(const struct shoal_plan_options *model, bool *is_layer);
 
 /* All possible layouts, the fastest first; of equally fast ones that with the least memory. The
  * caller frees *layouts with base_free. SHOAL_ERR_ARGUMENT for a wrong request; SHOAL_ERR_LIMIT if

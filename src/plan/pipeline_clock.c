@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pipeline_clock.c: events in virtual time. There are two kinds: a stage ends its operation, and an
- * output arrives where it is needed. All events of a moment are applied before any stage decides,
- * so that what a rule sees does not depend on their order in the queue; among equal times they come
- * in the order in which they were foreseen, so every run gives the same.
+ * pipeline_clock.c: events in virtual time. There are three kinds: a stage ends its operation, an
+ * output arrives where it is needed, and a stage that waited for its output to be carried is free.
+ * All events of a moment are applied before any stage decides, so that what a rule sees does not
+ * depend on their order in the queue; among equal times they come in the order in which they were
+ * foreseen, so every run gives the same.
  *
  * Between two stages there is one link in each direction, which carries one output at a time, in
- * the order in which they are made; stages compute meanwhile. From one chunk to the next on the
+ * the order in which they are made; stages compute meanwhile, unless transfers block: then a stage
+ * is idle again when its output has been carried. From one chunk to the next on the
  * same stage nothing is carried.
  */
 #include "plan/pipeline_clock.h"
@@ -22,7 +24,8 @@
 struct event {
     int64_t time_ns;
     uint32_t sequence;
-    int stage; /* whose operation ends, NO_STAGE: an arrival */
+    int stage;  /* whose operation ends, NO_STAGE: an arrival */
+    bool frees; /* it had ended before, and its output has been carried */
     enum plan_pass pass;
     int chunk, microbatch; /* what arrives */
 };
@@ -111,6 +114,12 @@ static void arrive(struct run *run, enum plan_pass pass, int chunk, int microbat
     look_at(run, pipeline->chunk_stages[chunk]);
 }
 
+static void set_idle(struct run *run, int stage)
+{
+    run->idle[stage] = true;
+    look_at(run, stage);
+}
+
 /* The output of chunk `from`, or the gradient of its input, goes to the next chunk `to`. */
 static void carry(struct run *run, enum plan_pass pass, int from, int to, int microbatch)
 {
@@ -119,6 +128,7 @@ static void carry(struct run *run, enum plan_pass pass, int from, int to, int mi
     int source = pipeline->chunk_stages[from], target = pipeline->chunk_stages[to];
     if (source == target) {
         arrive(run, pass, to, microbatch);
+        set_idle(run, source);
         return;
     }
     int64_t *free_ns =
@@ -133,6 +143,10 @@ static void carry(struct run *run, enum plan_pass pass, int from, int to, int mi
                              .pass = pass,
                              .chunk = to,
                              .microbatch = microbatch});
+    if (costs->transfers_block)
+        push(run, (struct event){.time_ns = *free_ns, .stage = source, .frees = true});
+    else
+        set_idle(run, source);
 }
 
 static void finish(struct run *run, int stage)
@@ -142,14 +156,15 @@ static void finish(struct run *run, int stage)
     const struct shoal_pipeline_operation *done =
         &pipeline->operations[pipeline->first[stage] + clock->taken[stage] - 1];
     int chunk = done->chunk, microbatch = done->microbatch;
-    run->idle[stage] = true;
-    look_at(run, stage);
     if (done->work == SHOAL_WORK_FORWARD && chunk + 1 < pipeline->chunk_count)
         carry(run, PLAN_FORWARD, chunk, chunk + 1, microbatch);
-    else if (done->work == SHOAL_WORK_FORWARD)
-        arrive(run, PLAN_BACKWARD, chunk, microbatch);
-    else if (done->work != SHOAL_WORK_BACKWARD_WEIGHT && chunk > 0)
+    else if (done->work != SHOAL_WORK_FORWARD && done->work != SHOAL_WORK_BACKWARD_WEIGHT &&
+             chunk > 0)
         carry(run, PLAN_BACKWARD, chunk, chunk - 1, microbatch);
+    else
+        set_idle(run, stage);
+    if (done->work == SHOAL_WORK_FORWARD && chunk + 1 == pipeline->chunk_count)
+        arrive(run, PLAN_BACKWARD, chunk, microbatch);
     if (done->work == SHOAL_WORK_BACKWARD_INPUT)
         arrive(run, PLAN_WEIGHT, chunk, microbatch);
     if (done->work == SHOAL_WORK_BACKWARD || done->work == SHOAL_WORK_BACKWARD_WEIGHT)
@@ -211,6 +226,8 @@ static void apply(struct run *run, const struct event *event)
 {
     if (event->stage == NO_STAGE)
         arrive(run, event->pass, event->chunk, event->microbatch);
+    else if (event->frees)
+        set_idle(run, event->stage);
     else
         finish(run, event->stage);
 }

@@ -247,11 +247,22 @@ static enum shoal_status unknown_keyword(const char *word)
     return base_error(SHOAL_ERR_FORMAT, "there is no '%s': expected %s", word, list);
 }
 
-static enum shoal_status read_words(struct reader *reader)
+static int find_keyword(const char *word)
 {
     int key = 0;
-    while (key < KEY_COUNT && strcmp(keywords[key].name, reader->words[0]) != 0)
+    while (key < KEY_COUNT && strcmp(keywords[key].name, word) != 0)
         key++;
+    return key;
+}
+
+bool sim_platform_has_keyword(const char *word)
+{
+    return find_keyword(word) < KEY_COUNT;
+}
+
+static enum shoal_status read_words(struct reader *reader)
+{
+    int key = find_keyword(reader->words[0]);
     if (key == KEY_COUNT)
         return unknown_keyword(reader->words[0]);
     const char *second = reader->word_count > 1 ? reader->words[1] : "";

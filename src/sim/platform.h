@@ -57,6 +57,8 @@ enum shoal_status sim_platform_create(int host_count, struct sim_platform **out)
 enum shoal_status sim_platform_read(const char *path, struct sim_platform **out);
 /* The same, of text; `path` is for messages. */
 enum shoal_status sim_platform_parse(const char *path, const char *text, struct sim_platform **out);
+/* Whether a statement of a platform file begins with this word. */
+bool sim_platform_has_keyword(const char *word);
 /* Other numbers of hosts with ranks, and of servers. SHOAL_ERR_ARGUMENT if a host with a rate of
  * its own would be missing, or if there were more than SIM_RANKS_MAX ranks and servers. */
 enum shoal_status sim_platform_resize(struct sim_platform *platform, int host_count,
