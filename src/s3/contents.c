@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -23,6 +24,7 @@
 #define FILES_PER_FOLDER_BITS 12
 #define PATH_BYTES            40
 #define COPY_BUFFER_BYTES     (256 << 10)
+#define HEADROOM_BYTES        (INT64_C(16) << 20)
 
 static void path_of(int64_t id, char path[PATH_BYTES])
 {
@@ -59,8 +61,21 @@ enum s3_code s3_content_create(struct s3_store *store, int64_t *id, int *fd)
     return S3_OK;
 }
 
+/* The last of the disk is the index's, so that deleting, which writes rows, still works when no
+ * object has room. */
+static int64_t headroom_of(const struct statvfs *disk)
+{
+    int64_t sixteenth = (int64_t)disk->f_blocks * (int64_t)disk->f_frsize / 16;
+    return sixteenth < HEADROOM_BYTES ? sixteenth : HEADROOM_BYTES;
+}
+
 enum s3_code s3_content_reserve(int fd, int64_t start, int64_t bytes)
 {
+    struct statvfs disk;
+    if (fstatvfs(fd, &disk) == 0 &&
+        (int64_t)disk.f_bavail * (int64_t)disk.f_frsize < headroom_of(&disk) + bytes)
+        return s3_error(S3_STORAGE_FULL, "The disk of the server is full: it has no room for an "
+                                         "object beside what the index of objects needs.");
     if (bytes <= 0 || fallocate(fd, FALLOC_FL_KEEP_SIZE, start, bytes) == 0)
         return S3_OK;
     if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINTR)

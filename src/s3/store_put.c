@@ -183,13 +183,16 @@ static enum s3_code too_much(const struct s3_put *put, size_t bytes)
     return after > most ? s3_error(S3_ENTITY_TOO_LARGE, NULL) : S3_OK;
 }
 
-static void flush_begin(struct s3_put *put)
+static enum s3_code flush_begin(struct s3_put *put)
 {
     int64_t behind = put->bytes - put->flushed_bytes;
     if (behind < FLUSH_BYTES)
-        return;
+        return S3_OK;
+    if (put->expected_bytes < 0)
+        S3_TRY(s3_content_reserve(put->fd, 0, 0));
     sync_file_range(put->fd, put->start + put->flushed_bytes, behind, SYNC_FILE_RANGE_WRITE);
     put->flushed_bytes = put->bytes;
+    return S3_OK;
 }
 
 enum s3_code s3_put_write(struct s3_put *put, const void *data, size_t bytes)
@@ -199,13 +202,12 @@ enum s3_code s3_put_write(struct s3_put *put, const void *data, size_t bytes)
         code = s3_content_write(put->fd, data, bytes, put->start + put->bytes);
     if (code == S3_OK)
         code = s3_digest_add(&put->digest, data, bytes);
-    if (code != S3_OK) {
-        put->has_failed = true;
-        return code;
+    if (code == S3_OK) {
+        put->bytes += (int64_t)bytes;
+        code = flush_begin(put);
     }
-    put->bytes += (int64_t)bytes;
-    flush_begin(put);
-    return S3_OK;
+    put->has_failed = code != S3_OK;
+    return code;
 }
 
 /* -------------------------------------------------------------------------------------- finish */
