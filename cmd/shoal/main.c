@@ -10,6 +10,7 @@
 
 int cmd_run(int argc, char **argv);
 int cmd_run_agent(int argc, char **argv);
+int cmd_job_supervisor(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_plan_model(int argc, char **argv);
@@ -38,6 +39,7 @@ static const struct {
     {"vhosts", cmd_vhosts, "make virtual hosts on this machine (root)"},
     {"vhosts-exec", cmd_vhosts_exec, "run a program in a virtual host"},
     {"run-agent", cmd_run_agent, NULL},
+    {"job-supervisor", cmd_job_supervisor, NULL},
     {"start-rank", cmd_start_rank, NULL},
     {"tune-rank", cmd_tune_rank, NULL},
 };

@@ -313,6 +313,7 @@ static void settle(struct instance *instance)
         return;
     if (!instance->exited)
         instance->wait_status = SIGKILL;
+    instance->out_of_memory = limits_group_out_of_memory(&instance->group);
     instance->state = JOB_INSTANCE_ENDED;
 }
 
@@ -392,7 +393,7 @@ int job_instances_wait_status(const struct job_instances *all, int index)
 
 bool job_instances_out_of_memory(const struct job_instances *all, int index)
 {
-    return limits_group_out_of_memory(&all->instances[index].group);
+    return all->instances[index].out_of_memory;
 }
 
 const struct job_log *job_instances_log(const struct job_instances *all, int index)
@@ -437,27 +438,35 @@ static void end_hall(struct job_instances *all)
         while (waitpid(all->hall_pid, NULL, 0) < 0 && errno == EINTR)
             continue;
     }
+    all->hall_pid = -1;
 }
 
-static void release_instance(struct instance *instance)
+static void end_instance(struct instance *instance)
 {
-    launch_fd_close(&instance->control_fd);
     enum shoal_status status = SHOAL_OK;
+    launch_fd_close(&instance->control_fd);
     while (instance->output_fd >= 0 && take_output(instance, &status))
         continue;
     launch_fd_close(&instance->output_fd);
     job_log_close(&instance->log);
+    if (instance->state != JOB_INSTANCE_ENDED)
+        settle(instance);
     limits_group_remove(&instance->group);
+}
+
+void job_instances_end(struct job_instances *all)
+{
+    close_their_ends(all);
+    end_hall(all);
+    for (int i = 0; i < all->plan->count; i++)
+        end_instance(&all->instances[i]);
 }
 
 void job_instances_free(struct job_instances *all)
 {
     if (all == NULL)
         return;
-    close_their_ends(all);
-    end_hall(all);
-    for (int i = 0; i < all->plan->count; i++)
-        release_instance(&all->instances[i]);
+    job_instances_end(all);
     base_free(all->instances);
     base_free(all);
 }

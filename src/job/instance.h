@@ -108,8 +108,10 @@ void job_instances_signal(struct job_instances *instances, int index, int signal
 /* Ends an instance with everything in it. Its state changes in a later turn. */
 void job_instances_kill(struct job_instances *instances, int index);
 
-/* Kills what is left, waits until it is gone, removes the limits' groups, closes the logs. NULL is
- * allowed. Blocks until the kernel has ended all processes. */
+/* Kills what is left, waits until it is gone, removes the limits' groups, closes the logs: all are
+ * ENDED. Blocks until the kernel has ended all processes. */
+void job_instances_end(struct job_instances *instances);
+/* The same, and lets go. NULL is allowed. */
 void job_instances_free(struct job_instances *instances);
 
 #endif

@@ -296,7 +296,8 @@ static void become_program(const struct first *first, int report_fd)
     }
     if (!limits_apply(&plan->limits))
         program_fail(report_fd, "setting limits");
-    signal(SIGPIPE, SIG_DFL);
+    for (int i = 1; i < SIGRTMIN; i++)
+        signal(i, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
     environ = (char **)plan->instances[first->index].environment;
     execvp(plan->program[0], plan->program);

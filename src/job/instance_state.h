@@ -44,6 +44,7 @@ struct instance {
     int output_write_fd; /* the program's end */
     bool exited;         /* wait_status is known */
     int wait_status;
+    bool out_of_memory;
     struct limits_group group;
     struct job_log log;
     struct job_instances *all;
