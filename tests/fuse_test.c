@@ -311,6 +311,7 @@ static int nothing_is_copied(shoal_group_t group, void *user)
     CHECK(shoal_fuse_traffic(fuse, &traffic));
     struct shoal_fuse_counters counted = counters_of(fuse);
     REQUIRE(counted.copied == 0 && counted.steps == 1 && counted.buffers == 1);
+    REQUIRE(counted.in_flight == 2);
     REQUIRE(shoal_fuse_buffer_count(fuse) == 1 && times_of(fuse, 0).bytes == counted.bytes);
     REQUIRE(traffic.direct_bytes == counted.bytes);
     REQUIRE(add(group, fuse, 1, 0, APART) == 0);

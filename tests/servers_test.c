@@ -130,12 +130,14 @@ static int sum_several_at_once(shoal_group_t group, uint64_t *hash)
 }
 
 /* Tensors over several buffers, of which the last is smaller than what servers are asked for. */
-static int sum_fused(shoal_group_t group, uint64_t buffer_bytes, uint64_t *hash)
+static int sum_fused(const struct job *job, shoal_group_t group, uint64_t buffer_bytes,
+                     uint64_t *hash)
 {
     enum { TENSORS = 3 };
     static const uint64_t counts[TENSORS] = {30011, 100003, 1009};
     static float gradient[100003];
     struct shoal_fuse_options options = SHOAL_FUSE_OPTIONS_INIT;
+    struct shoal_fuse_counters counted = SHOAL_FUSE_COUNTERS_INIT;
     shoal_fuse_t fuse = NULL;
     options.tensor_count = TENSORS;
     options.counts = counts;
@@ -143,6 +145,8 @@ static int sum_fused(shoal_group_t group, uint64_t buffer_bytes, uint64_t *hash)
     options.op = SHOAL_AVG;
     options.buffer_bytes = buffer_bytes;
     CHECK(shoal_fuse_create(group, &options, &fuse));
+    CHECK(shoal_fuse_counters(fuse, &counted));
+    REQUIRE(counted.in_flight == (job->servers > 0 ? 4 : 2));
     for (unsigned step = 0; step < 3; step++) {
         for (int tensor = TENSORS - 1; tensor >= 0; tensor--) {
             fill(SHOAL_F32, gradient, counts[tensor], shoal_group_rank(group), step);
@@ -163,8 +167,8 @@ static int sum_fused(shoal_group_t group, uint64_t buffer_bytes, uint64_t *hash)
 static int sum_fused_alike(const struct job *job, shoal_group_t group, uint64_t *hash)
 {
     uint64_t large = *hash, small = *hash;
-    int bad = sum_fused(group, 256 << 10, &large) || sum_fused(group, 20 << 10, &small) ||
-              sum_fused(group, 128 << 10, hash);
+    int bad = sum_fused(job, group, 256 << 10, &large) || sum_fused(job, group, 20 << 10, &small) ||
+              sum_fused(job, group, 128 << 10, hash);
     if (bad)
         return bad;
     REQUIRE(job->reproducible[0] == '0' || (large == *hash && small == *hash));

@@ -265,8 +265,10 @@ static int sum_up(struct replay *replay)
 {
     struct fuse_replay_result *result = replay->result;
     struct shoal_fuse_times first = SHOAL_FUSE_TIMES_INIT;
+    struct shoal_fuse_counters counted = SHOAL_FUSE_COUNTERS_INIT;
     int steps = replay->settings->steps;
-    if (call(replay, shoal_fuse_times(replay->fuse, 0, &first)) != 0)
+    if (call(replay, shoal_fuse_times(replay->fuse, 0, &first)) != 0 ||
+        call(replay, shoal_fuse_counters(replay->fuse, &counted)) != 0)
         return -1;
     for (int i = 0; i < FUSE_VALUE_COUNT; i++) {
         double *values = replay->values[i];
@@ -281,9 +283,7 @@ static int sum_up(struct replay *replay)
     result->held_back /= steps;
     result->compute_ns = replay->compute_ns;
     result->buffer_bytes = first.bytes; /* only the last one may be smaller */
-    result->in_flight = replay->settings->in_flight;
-    if (result->in_flight == 0)
-        result->in_flight = (int)base_option_int(OPTION_FUSE_IN_FLIGHT);
+    result->in_flight = (int)counted.in_flight;
     return 0;
 }
 

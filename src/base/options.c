@@ -201,11 +201,13 @@ static const struct base_option rows[OPTION_COUNT] = {
         {
             .name = "SHOAL_FUSE_IN_FLIGHT",
             .kind = BASE_OPTION_INT,
-            .default_text = "2",
+            .default_text = "0",
             .minimum = 1,
             .maximum = 64,
-            .help = "fusion buffers on their way at a time; raise it on links with long round "
-                    "trips; with 1, what the next pass needs first goes first most strictly",
+            .zero_too = true,
+            .help = "fusion buffers on their way at a time; 0: 2, with servers 4; raise it on "
+                    "links with long round trips; with 1, what the next pass needs first goes "
+                    "first most strictly",
         },
     [OPTION_TORCH_SHARED] =
         {

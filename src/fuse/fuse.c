@@ -18,6 +18,9 @@
 #include "fuse/state.h"
 #include "kernel/kernel.h"
 
+/* Buffers on their way at a time, where nobody says how many; the latter with servers. */
+enum { IN_FLIGHT = 2, IN_FLIGHT_SERVED = 4 };
+
 /* ---- texts and failure
  * ---------------------------------------------------------------------------------------------- */
 
@@ -191,6 +194,15 @@ static enum shoal_status take_buffers(struct fuse *fuse, const struct shoal_fuse
 /* ---- life
  * ---------------------------------------------------------------------------------------------- */
 
+/* A buffer's way over servers is two messages longer, and short buffers wait for these. */
+static int in_flight_by_default(const struct comm_group *group)
+{
+    int64_t wanted = base_option_int(OPTION_FUSE_IN_FLIGHT);
+    if (wanted > 0)
+        return (int)wanted;
+    return group->served ? IN_FLIGHT_SERVED : IN_FLIGHT;
+}
+
 static void set_up(struct fuse *fuse, const struct fuse_place *place,
                    const struct shoal_fuse_options *options)
 {
@@ -201,7 +213,7 @@ static void set_up(struct fuse *fuse, const struct fuse_place *place,
     fuse->elem_bytes = kernel_dtype_bytes(options->dtype);
     fuse->tensor_count = options->tensor_count;
     fuse->in_flight_max =
-        options->in_flight > 0 ? options->in_flight : (int)base_option_int(OPTION_FUSE_IN_FLIGHT);
+        options->in_flight > 0 ? options->in_flight : in_flight_by_default(place->parent);
     fuse->shared = place->parent->local_size > 1;
     fuse->meter.since_ns = base_now_ns();
     snprintf(fuse->name, sizeof(fuse->name), "%s", options->name ? options->name : "gradients");
@@ -345,6 +357,7 @@ void fuse_counters(struct fuse *fuse, struct shoal_fuse_counters *out)
     fuse_meter_turn(&fuse->meter, base_now_ns());
     *out = fuse->counted;
     out->struct_bytes = sizeof(*out);
+    out->in_flight = (uint64_t)fuse->in_flight_max;
     out->flight_ns = (uint64_t)fuse->meter.flight_ns;
     out->waited_ns = (uint64_t)fuse->meter.waited_ns;
     out->exposed_ns = (uint64_t)fuse->meter.exposed_ns;
