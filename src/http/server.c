@@ -45,7 +45,7 @@ struct http_server {
     struct connections *connections;
     int listener, port;
     char address[ADDRESS_BYTES];
-    atomic_int under_way; /* requests */
+    atomic_int under_way; /* requests whose head is whole */
 };
 
 const struct http_limits *server_limits(const struct http_server *server)
@@ -207,6 +207,7 @@ static enum MHD_Result access_run(void *user, struct MHD_Connection *connection,
         return MHD_NO;
     if (request->phase == REQUEST_HEAD) {
         request->phase = REQUEST_BODY;
+        atomic_fetch_add(&request->server->under_way, 1);
         connections_head_came(connection);
         head_run(request, method);
         return request->is_replied && replies_at_once(request) ? queue(request) : MHD_YES;
@@ -228,7 +229,6 @@ static void *target_came(void *user, const char *target, struct MHD_Connection *
         base_log(BASE_LOG_WARN, "a request was dropped: %s", base_error_text());
         return NULL;
     }
-    atomic_fetch_add(&server->under_way, 1);
     return request;
 }
 
@@ -242,8 +242,9 @@ static void completed(void *user, struct MHD_Connection *connection, void **own,
     if (request == NULL)
         return;
     *own = NULL;
+    int counted = request->phase != REQUEST_HEAD;
     request_release(request);
-    atomic_fetch_sub(&server->under_way, 1);
+    atomic_fetch_sub(&server->under_way, counted);
 }
 
 /* Paths and queries are decoded by request.c, which needs them as they were sent. */
