@@ -120,6 +120,7 @@ void pipe_post(struct pipe *pipe, int to, struct pipe_header header, const struc
     letter->data = &letter->header;
     letter->bytes = sizeof(letter->header) + bytes;
     append(&pipe->outbox, letter);
+    pipe->outbox.urgent |= header.type != LETTER_DROP && header.type != LETTER_RETURN;
     pipe->counted.messages++;
 }
 
@@ -142,6 +143,7 @@ void pipe_post_data(struct pipe *pipe, int to, uint32_t tag, struct pipe_value *
     letter->bytes = value->memory_bytes;
     value->sends_out++;
     append(&pipe->outbox, letter);
+    pipe->outbox.urgent = true;
     pipe->counted.messages++;
     pipe->counted.message_bytes += value->memory_bytes;
 }
@@ -174,6 +176,7 @@ static struct pipe_letter *take_posted(struct pipe *pipe)
     struct pipe_outbox *outbox = &pipe->outbox;
     pthread_mutex_lock(&pipe->lock);
     struct pipe_letter *letter = outbox->first;
+    outbox->urgent = false;
     if (letter) {
         outbox->first = letter->next;
         if (!outbox->first)

@@ -74,6 +74,7 @@ struct pipe_outbox {
     struct pipe_letter *first, **end;
     struct pipe_letter *pool;
     int pool_count;
+    bool urgent;       /* one of them is waited for by somebody */
     int out;           /* letters that are not sent yet, these too */
     uint32_t *numbers; /* [size] of the last letter to each rank */
     uint32_t *tags;    /* [size] of the last data to each rank */
@@ -115,6 +116,7 @@ void pipe_mail_close(struct pipe *pipe);
 void pipe_mail_release(struct pipe *pipe);
 
 /* Lock held: puts a letter in the outbox, from another rank's point of view behind all before it.
+ * One that only gives memory back goes out with the next that does more, or when this rank waits.
  * header's type and meaning are filled in. Breaks the pipe if there is no memory. */
 void pipe_post(struct pipe *pipe, int to, struct pipe_header header, const struct pipe_part *parts,
                int part_count);

@@ -101,11 +101,17 @@ void pipe_changed(struct pipe *pipe)
 
 void pipe_unlock(struct pipe *pipe)
 {
-    bool posted = pipe->outbox.first != NULL;
+    bool urgent = pipe->outbox.urgent;
     pthread_mutex_unlock(&pipe->lock);
     base_bell_ring(&pipe->bell);
-    if (posted)
+    if (urgent)
         pipe_mail_go(pipe);
+}
+
+void pipe_unlock_to_wait(struct pipe *pipe)
+{
+    pipe->outbox.urgent = pipe->outbox.first != NULL;
+    pipe_unlock(pipe);
 }
 
 struct wait {

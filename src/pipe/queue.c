@@ -5,10 +5,11 @@
  * Ready ones lie in a heap for each kind, by microbatch and then by the order in which they came;
  * an order of the pipe is an order of the kinds, and two of them may be held: a START while as many
  * microbatches as allowed are under way, and, in simple order, a BACKWARD while a microbatch that
- * has not come as far has anything to do here. The latter cannot lock up: what it waits for are
- * forwards, which need no backward. A START that is held does not count, since its place may be one
- * that only a backward makes free. With a list the kinds that are in it come in its order and no
- * other, and nothing of them is held.
+ * has not come as far has anything to do here: a FORWARD that came before the first of its
+ * BACKWARDs, or a RESUME before that has come. The latter cannot lock up: what it waits for are
+ * forwards, which need no backward, and a RESUME that needs one holds nothing once that is here. A
+ * START that is held does not count, since its place may be one that only a backward makes free.
+ * With a list the kinds that are in it come in its order and no other, and nothing of them is held.
  */
 #include "pipe/queue.h"
 
@@ -124,18 +125,21 @@ static enum shoal_status know_microbatch(struct pipe_queue *queue, int microbatc
 
 static bool is_before_backward(const struct pipe_microbatch *microbatch)
 {
-    return microbatch->forwards > 0 && !microbatch->backward;
+    return microbatch->forwards > 0 || (microbatch->resumes > 0 && !microbatch->backward);
 }
 
 /* The task comes (1) or is taken (-1). */
-static void note(struct pipe_queue *queue, const struct shoal_pipe_task *task, int change)
+static void note(struct pipe_queue *queue, struct pipe_task *task, int change)
 {
-    struct pipe_microbatch *microbatch = &queue->microbatches[task->microbatch];
+    struct pipe_microbatch *microbatch = &queue->microbatches[task->task.microbatch];
+    enum shoal_pipe_kind kind = task->task.kind;
     bool before = is_before_backward(microbatch);
-    if (task->kind == SHOAL_PIPE_BACKWARD)
+    if (kind == SHOAL_PIPE_FORWARD && change > 0)
+        task->comes_first = !microbatch->backward;
+    if (kind == SHOAL_PIPE_BACKWARD)
         microbatch->backward = true;
-    else if (task->kind == SHOAL_PIPE_FORWARD || task->kind == SHOAL_PIPE_RESUME)
-        microbatch->forwards += change;
+    microbatch->forwards += task->comes_first ? change : 0;
+    microbatch->resumes += kind == SHOAL_PIPE_RESUME ? change : 0;
     queue->before_backward += is_before_backward(microbatch) - before;
 }
 
@@ -146,7 +150,7 @@ void pipe_queue_end_step(struct pipe_queue *queue)
     queue->before_backward = 0;
     for (int i = 0; i < queue->microbatch_count; i++) {
         queue->microbatches[i].backward = false;
-        queue->before_backward += queue->microbatches[i].forwards > 0;
+        queue->before_backward += is_before_backward(&queue->microbatches[i]);
     }
 }
 
@@ -176,7 +180,7 @@ enum shoal_status pipe_queue_add(struct pipe_queue *queue, struct pipe_task *tas
     TRY(know_microbatch(queue, task->task.microbatch));
     task->number = ++queue->came;
     queue->count++;
-    note(queue, &task->task, 1);
+    note(queue, task, 1);
     wait_for_needs(queue, task);
     if (task->missing == 0)
         pipe_queue_ready(queue, task);
@@ -206,7 +210,7 @@ static struct pipe_task *take_at(struct pipe_queue *queue, enum shoal_pipe_kind 
     queue->count--;
     queue->ready_count--;
     queue->active += kind == SHOAL_PIPE_START;
-    note(queue, &task->task, -1);
+    note(queue, task, -1);
     return task;
 }
 

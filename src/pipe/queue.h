@@ -17,6 +17,7 @@ struct pipe_task {
     uint64_t number; /* the how-manieth that came here */
     uint64_t step;   /* of whoever has submitted it */
     int64_t came_ns;
+    bool comes_first;                  /* a FORWARD that came before its microbatch's backwards */
     int missing;                       /* needs that are not here yet */
     struct pipe_task *previous, *next; /* of those that wait for needs, oldest first */
 };
@@ -29,7 +30,8 @@ struct pipe_heap {
 
 /* How far a microbatch is on this rank. */
 struct pipe_microbatch {
-    int forwards;  /* FORWARD and RESUME tasks here that are not taken */
+    int forwards;  /* tasks here that come first, and are not taken */
+    int resumes;   /* RESUME tasks here that are not taken */
     bool backward; /* one of its backwards came in this step */
 };
 
@@ -53,7 +55,7 @@ struct pipe_queue {
     uint64_t came;
     struct pipe_microbatch *microbatches; /* [microbatch_count] */
     int microbatch_count;
-    int before_backward; /* microbatches that have forwards here and no backward yet */
+    int before_backward; /* microbatches that are not as far as their backwards here */
 };
 
 void pipe_queue_init(struct pipe_queue *queue, enum shoal_pipe_order order, int active_max);

@@ -122,6 +122,29 @@ static void test_active(void **state)
 }
 
 /* No backward before all forwards; but what is behind its own backward does not count. */
+/* Backwards that are asked for long before they can run. */
+static void test_simple_with_backwards_from_the_start(void **state)
+{
+    (void)state;
+    struct pipe_queue queue;
+    pipe_queue_init(&queue, SHOAL_PIPE_SIMPLE, 0);
+    struct pipe_task *forward = NULL, *backward[2] = {NULL};
+    for (int i = 0; i < 2; i++)
+        forward = add(&queue, SHOAL_PIPE_FORWARD, i, i);
+    for (int i = 0; i < 2; i++)
+        backward[i] = add(&queue, SHOAL_PIPE_BACKWARD, i, 1);
+    expect(&queue, "F0");
+    pipe_queue_ready(&queue, backward[0]);
+    expect(&queue, "-"); /* microbatch 1 is not as far */
+    pipe_queue_ready(&queue, forward);
+    add(&queue, SHOAL_PIPE_FORWARD, 1, 1); /* computes again, for the backward */
+    expect(&queue, "F1");
+    expect(&queue, "B0");
+    pipe_queue_ready(&queue, backward[1]);
+    expect(&queue, "B1");
+    pipe_queue_release(&queue);
+}
+
 static void test_simple(void **state)
 {
     (void)state;
@@ -216,6 +239,7 @@ int main(void)
         cmocka_unit_test(test_outside_of_a_step),
         cmocka_unit_test(test_active),
         cmocka_unit_test(test_simple),
+        cmocka_unit_test(test_simple_with_backwards_from_the_start),
         cmocka_unit_test(test_heaps),
         cmocka_unit_test(test_list),
     };

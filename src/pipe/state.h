@@ -154,9 +154,11 @@ enum shoal_status pipe_fail(struct pipe *pipe, enum shoal_status status, const c
     __attribute__((format(printf, 3, 4)));
 /* Lock held: something changed that a waiting thread looks at. */
 void pipe_changed(struct pipe *pipe);
-/* Gives the lock back: what was posted goes out, and who waits is woken. Not on the engine's
- * thread, which sends what it posts itself. */
+/* Gives the lock back: what was posted goes out if somebody waits for it, and who waits is woken.
+ * Not on the engine's thread, which sends what it posts itself. */
 void pipe_unlock(struct pipe *pipe);
+/* The same before this thread waits: all that was posted goes out. */
+void pipe_unlock_to_wait(struct pipe *pipe);
 /* Waits until `changes` is another number than `seen`, the deadline, or a fifth of a second. False:
  * the call was interrupted, and the pipe is broken. */
 bool pipe_wait(struct pipe *pipe, unsigned seen, int64_t deadline_ns);

@@ -336,7 +336,7 @@ static enum shoal_status wait_for_task(struct pipe *pipe, int64_t deadline_ns,
             return status;
         unsigned seen = atomic_load(&pipe->changes);
         int64_t before_ns = base_now_ns();
-        pipe_unlock(pipe);
+        pipe_unlock_to_wait(pipe);
         pipe_wait(pipe, seen, look_ns);
         status = pipe_health(pipe);
         pthread_mutex_lock(&pipe->lock);
