@@ -164,6 +164,58 @@ def test_two_runs_have_the_same_bits(two):
         assert torch.equal(one, runs[1][1][1][name])
 
 
+class Halves(torch.nn.Module):
+    """The loss belongs to the second half. A parameter has no axes."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, CLASSES)
+        self.loss = torch.nn.CrossEntropyLoss()
+        self.scale = torch.nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, inputs, classes):
+        return self.loss(self.second(self.first(inputs * self.scale)), classes)
+
+
+def job_tasks(rank, size, config):
+    """How many losses were there when their backward pass had been asked for, in the second step;
+    and the kinds of the tasks that ran here, in their order."""
+    import smdistributed.modelparallel.torch as smp
+
+    by_hand = {"auto_partition": False, "default_partition": 0}
+    smp.init({"partitions": 2, "microbatches": MICROBATCHES} | by_hand | config)
+    torch.manual_seed(1)
+    model = Halves()
+    for part in (model.second, model.loss):
+        smp.set_partition(part, 1)
+    model = smp.DistributedModel(model)
+    is_there = []
+
+    @smp.step
+    def train(model, inputs, classes):
+        loss = model(inputs, classes)
+        model.backward(loss)
+        is_there.append(getattr(loss, "_data", loss) is not None)
+        return loss
+
+    for inputs, classes in batches(2):
+        is_there.clear()
+        train(model, inputs, classes)
+    return sum(is_there), [one["kind"] for one in model.stage.pipe.timeline()]
+
+
+@pytest.mark.parametrize("pipeline", ["simple", "interleaved"])
+def test_backward_passes_are_asked_for_before_the_loss_is_there(two, pipeline):
+    from shoal.pipe import Kind
+
+    (losses, _), (_, kinds) = two.run(job_tasks, {"pipeline": pipeline})
+    forwards = [i for i, kind in enumerate(kinds) if kind == Kind.FORWARD]
+    backwards = [i for i, kind in enumerate(kinds) if kind == Kind.BACKWARD]
+    assert len(forwards) == len(backwards) == 2 * MICROBATCHES
+    assert losses == 0
+    assert max(forwards) < min(backwards) or pipeline == "interleaved"
+
+
 def job_checkpoint(rank, size, folder, partial):
     """Trains, saves, and trains on; gives the losses after the checkpoint."""
     import smdistributed.modelparallel.torch as smp

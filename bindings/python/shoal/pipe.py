@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from ._library import GROUP, LIBRARY, Status, check, declare
 
 PIPE = c_void_p
+NEEDS_MAX = 1024  # SHOAL_PIPE_NEEDS_MAX
 # Between two looks at signals, which Python handles only between two calls.
 LOOK_MS = 100
 

@@ -21,6 +21,7 @@ from . import partitioning, tracing
 from .collective import gather_objects
 from .data_parallel import GradientMeans
 from .exceptions import CheckpointError, PartitionError, SMPError, StepUsageError
+from .promise import edge_of
 from .stage import Shape, Stage
 from .state_mod import PARTIAL, state
 
@@ -135,11 +136,13 @@ class DistributedModel(torch.nn.Module):
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         scale = self._scale()
         if grad_tensors is None:
-            grad_tensors = [torch.full_like(tensor, scale) for tensor in tensors]
+            grad_tensors = [
+                torch.full(one.shape, scale, dtype=one.dtype, device=one.device) for one in tensors
+            ]
         else:
             given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else grad_tensors
             grad_tensors = [one * scale for one in given]
-        torch.autograd.backward(tensors, grad_tensors)
+        torch.autograd.backward([edge_of(one) for one in tensors], grad_tensors)
 
     # ---- partition
 
@@ -202,7 +205,7 @@ class DistributedModel(torch.nn.Module):
         """The parts must be parts of one model: every rank of a pipeline has the same parameters
         now."""
         sums = [
-            (name, zlib.crc32(tensor.detach().contiguous().view(torch.uint8).numpy()))
+            (name, zlib.crc32(tensor.detach().reshape(-1).view(torch.uint8).numpy()))
             for name, tensor in self.module.named_parameters()
             if not tensor.is_meta and tensor.numel()
         ]

@@ -61,6 +61,7 @@ _KNOWN_ATTRIBUTES = {
     torch.Tensor.is_sparse,
     torch.Tensor.layout,
     torch.Tensor.ndim,
+    torch.Tensor.output_nr,
     torch.Tensor.requires_grad,
     torch.Tensor.shape,
 }
@@ -120,6 +121,15 @@ class Promise(torch.Tensor):
             return _same_data(args[0])
         args, kwargs = tree_map_only(Promise, Promise.data_now, (args, kwargs or {}))
         return function(*args, **kwargs)
+
+
+def edge_of(tensor: torch.Tensor) -> torch.Tensor | torch.autograd.graph.GradientEdge:
+    """Where a backward pass begins, as long as the tensor is there. Of a promise it is its place in
+    the graph, so that nobody waits for data: all stages' passes are asked for before there is a
+    loss."""
+    if isinstance(tensor, Promise) and tensor.grad_fn is not None:
+        return torch.autograd.graph.GradientEdge(tensor.grad_fn, tensor.output_nr)
+    return tensor
 
 
 def _same_data(promise: Promise) -> Promise:

@@ -3,7 +3,8 @@
 
 A call is a FORWARD task for the module's owner. The caller knows the shapes of its result from
 earlier calls with arguments of the same shapes, and goes on with promises; the first such call is
-waited for. The call's BACKWARD task comes when autograd asks for it.
+waited for. The call's BACKWARD task comes when autograd asks for it, maybe long before the forward
+pass has run: the task needs the value that says so.
 
 A task is done when all calls that it made are done; so the end of a step's functions on the leader
 means that nothing is under way anywhere.
@@ -16,15 +17,15 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
-from shoal.pipe import Kind, Pipe, Task
+from shoal.pipe import NEEDS_MAX, Kind, Pipe, Task
 
 from .exceptions import StepError
-from .executor import Executor, Worker
+from .executor import Executor
 from .promise import Meta, Promise
 from .structure import fill_in, packed, take_out, unpacked
 
@@ -61,6 +62,8 @@ class Call:
     """Of a module elsewhere, as the caller sees it.
 
     number: The value that says that its forward task is done.
+    is_asked: Its backward task was submitted.
+    is_done: The task that made it has ended, so its forward task has too.
     """
 
     module: int
@@ -69,6 +72,8 @@ class Call:
     arguments: bytes
     inputs: tuple[Meta, ...]
     number: int = 0
+    is_asked: bool = False
+    is_done: bool = False
     shape: Shape | None = None
 
 
@@ -101,11 +106,12 @@ class _Remote(torch.autograd.Function):
 
 @dataclass
 class Progress:
-    """Of the task that a thread carries out."""
+    """Of the task that a thread carries out: the calls that it made, and the values that say that
+    backward passes which it asked for are done."""
 
     microbatch: int
-    calls: int = 0  # that it made and that are not done yet
-    waits_for_calls: Worker | None = None
+    calls: list[Call] = field(default_factory=list)
+    backwards: list[int] = field(default_factory=list)
 
 
 class _Local(threading.local):
@@ -137,6 +143,7 @@ class Stage:
         self.progress = _Local()
         self.turns: dict[int, int] = {}  # values that say that it is a microbatch's turn
         self.without_turn: set[int] = set()
+        self.all_together = False
         self.anchor = torch.empty(0, requires_grad=True)
 
     # ---- values
@@ -144,8 +151,13 @@ class Stage:
     def _promise(self, meta: Meta, home: int) -> Promise:
         value = self.pipe.promise(home)
         promise = Promise(meta, value, self._fetch)
-        weakref.finalize(promise, self.pipe.drop, value)
+        weakref.finalize(promise, self._drop, value)
         return promise
+
+    def _drop(self, value: int) -> None:
+        """Of something that may live longer than the pipe."""
+        if self.pipe.handle:
+            self.pipe.drop(value)
 
     def _fetch(self, promise: Promise) -> torch.Tensor:
         self.executor.wait([promise.value], self.progress.now.microbatch)
@@ -194,7 +206,8 @@ class Stage:
 
     def forward(self, call: Call, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         key = call.module, call.arguments, call.inputs
-        call.number = self._expect(call)
+        call.number = self.pipe.promise(call.owner)
+        self.progress.now.calls.append(call)
         call.shape = self.shapes.get(key)
         if call.shape is None:
             call.shape, results = self._first_forward(call, tensors)
@@ -236,41 +249,42 @@ class Stage:
         results = [
             self._promise(meta, call.owner) if meta.requires_grad else None for meta in call.inputs
         ]
-        done = self._expect(call)
+        done = self.pipe.promise(call.owner)
+        self.progress.now.backwards.append(done)
         numbers = [promise.value if promise is not None else 0 for promise in results]
         blob = packed((call.number, done, given, numbers), "a backward pass")
-        task = Task(Kind.BACKWARD, call.owner, call.microbatch, call.module, blob, [])
+        needs = [] if call.is_done else [call.number]
+        task = Task(Kind.BACKWARD, call.owner, call.microbatch, call.module, blob, needs)
         self.send(task, [gradients[i] for i in given])
+        call.is_asked = True
         return results
 
-    def _expect(self, call: Call) -> int:
-        """A value that the owner puts when a task is done; the present task ends after it."""
-        progress = self.progress.now
-        done = self.pipe.promise(call.owner)
-        progress.calls += 1
-
-        def come() -> None:
-            self.pipe.release(done)
-            progress.calls -= 1
-            if progress.calls == 0 and progress.waits_for_calls:
-                self.executor.resume(progress.waits_for_calls)
-
-        self.executor.when_come([done], call.microbatch, come)
-        self.pipe.drop(done)
-        return done
-
     def end_calls(self) -> None:
-        """Until all calls that the present task has made are done."""
+        """Until all calls that the present task has made, and all backward passes that it has asked
+        for, are done."""
         progress = self.progress.now
-        if progress.calls:
-            progress.waits_for_calls = self.executor.present_worker()
-            self.executor.suspend(progress.waits_for_calls)
-            progress.waits_for_calls = None
+        without_backward = [call.number for call in progress.calls if not call.is_asked]
+        needed = without_backward + progress.backwards
+        for first in range(0, len(needed), NEEDS_MAX):
+            self._wait_for_last_time(needed[first : first + NEEDS_MAX], progress.microbatch)
+        for call in progress.calls:
+            call.is_done = True
+            if call.is_asked:
+                self.pipe.drop(call.number)
+
+    def _wait_for_last_time(self, values: Sequence[int], microbatch: int) -> None:
+        """Nothing else needs these values."""
+        seat = self.executor.present_seat()
+        self.executor.when_come(values, microbatch, partial(self.executor.resume, seat))
+        for value in values:
+            self.pipe.drop(value)
+        self.executor.suspend(seat)
+        for value in values:
+            self.pipe.release(value)
 
     # ---- tasks for this rank
 
     def _carry_out(self, task: Task) -> None:
-        """In a thread of its own."""
         self.progress.now = Progress(task.microbatch)
         if task.kind == Kind.FORWARD:
             self._forward(task)
@@ -313,11 +327,14 @@ class Stage:
 
     def _backward(self, task: Task) -> None:
         number, done, given, results = unpacked(task.blob)
+        others = len(task.needs) - len(given)
+        for value in task.needs[:others]:
+            self.pipe.release(value)
         made = self.made.pop(number)
         outputs = [made.outputs[i] for i in given]
         gradients = [
             self._view(value, Meta.of(output))
-            for value, output in zip(task.needs, outputs, strict=True)
+            for value, output in zip(task.needs[others:], outputs, strict=True)
         ]
         torch.autograd.backward(outputs, gradients)
         for i, (tensor, value) in enumerate(zip(made.inputs, results, strict=True)):
@@ -336,23 +353,27 @@ class Stage:
 
     # ---- turns
 
-    def begin_turns(self, count: int) -> None:
-        """On the leader: backward passes of this step's microbatches begin in their order."""
-        self.turns = {number: self.pipe.promise(self.pipe.rank) for number in range(1, count)}
+    def begin_turns(self, count: int, all_together: bool) -> None:
+        """On the leader: backward passes of this step's microbatches begin in their order; if
+        all_together, when all of these have come to theirs."""
+        self.all_together = all_together
+        self.turns = {i: self.pipe.promise(self.pipe.rank) for i in range(count)}
         self.without_turn = set(range(count))
+        if not all_together:
+            self.pipe.put(self.turns[0])
 
     def take_turn(self) -> None:
         """In a microbatch, at the begin of its backward pass, and at its end in case it has none:
-        until the microbatch before has begun its own."""
+        until it may begin."""
         own = self.progress.now.microbatch
         if own not in self.without_turn:
             return
         self.without_turn.remove(own)
-        if own in self.turns:
-            self.executor.wait([self.turns[own]], own)
-            self.pipe.release(self.turns[own])
-            self.pipe.drop(self.turns[own])
-        if own + 1 in self.turns:
+        if self.all_together and not self.without_turn:
+            for turn in self.turns.values():
+                self.pipe.put(turn)
+        self._wait_for_last_time([self.turns[own]], own)
+        if not self.all_together and own + 1 in self.turns:
             self.pipe.put(self.turns[own + 1])
 
     def forget_step(self) -> None:

@@ -129,6 +129,8 @@ class _Step:
         except BaseException as error:
             self._fail(error)
             raise
+        finally:
+            stage.carry_out_other = None  # else arguments and results live on with the stage
         if self.failure:
             raise SplitError(self.failure)
         return self.results
@@ -149,8 +151,9 @@ class _Step:
             return
         self.left = len(self.parts)
         self.results = [None] * self.left
-        if state.cfg.deterministic_server:
-            self.stage.begin_turns(self.left)
+        is_simple = state.cfg.pipeline == "simple"
+        if is_simple or state.cfg.deterministic_server:
+            self.stage.begin_turns(self.left, is_simple)
         for number in range(self.left):
             self.stage.pipe.submit(Task(Kind.START, LEADER, number))
 
