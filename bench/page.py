@@ -91,6 +91,9 @@ def summary(report):
     if report.headline:
         link = tag("a", "training across hosts", href="#headline")
         items.append(tag("li", link + tag("p", escape(report.headline.text()))))
+    if report.pipelines:
+        link = tag("a", "pipelines", href="#pipelines")
+        items.append(tag("li", link + tag("p", escape(report.pipelines.text()))))
     if report.training:
         link = tag("a", "training with DDP", href="#ddp")
         items.append(tag("li", link + tag("p", escape(report.training.text()))))
@@ -551,6 +554,68 @@ def headline_section(headline):
     return tag("section", "".join(parts), class_="comparison", id="headline")
 
 
+# ---- pipelines ----
+
+PIPELINE_HEAD = ("case", "way", "step", "theory", "bubble", "schedule's", "× schedule's",
+                 "faster than over Gloo", "rounds")  # fmt: skip
+
+
+def pipeline_row(summary, case):
+    gain = summary["gain"]
+    cells = [
+        tag("td", escape(summary["way"]), class_="left"),
+        tag("td", f"{summary['step_ms']:,.1f}",
+            title=f"rounds {summary['step_ms_low']:,.1f} to {summary['step_ms_high']:,.1f}"),
+        tag("td", f"{summary['theory_ms']:,.1f}"),
+        tag("td", f"{100 * summary['bubble']:.2f} %"),
+        tag("td", f"{100 * summary['theory_bubble']:.2f} %"),
+        tag("td", f"{summary['over_theory']:.3f}"),
+        tag("td", f"{100 * gain:+.0f} %" if gain is not None else "–"),
+        tag("td", summary["rounds"]),
+    ]  # fmt: skip
+    return tag("tr", tag("th", escape(case.text())) + "".join(cells))
+
+
+def pipeline_table(pipelines):
+    rows = [
+        pipeline_row(summary, case)
+        for case in pipelines.cases() for way in pipelines.plan["about"]
+        if (summary := pipelines.summary(case, way))
+    ]  # fmt: skip
+    caption = (
+        "Milliseconds of a step. Theory: the same schedule in virtual time, on links of that rate "
+        "(one host: no time). Bubble: the share of a step in which a stage does not compute."
+    )
+    return table([tag("th", text) for text in PIPELINE_HEAD], rows, caption)
+
+
+def pipeline_section(pipelines):
+    about = (
+        "Steps of a pipeline whose stages wait a fixed time, as for an accelerator, and hand on "
+        "activations and gradients as they are; what arrives is checked in a last step. All ways "
+        "run in the same processes by turns, in blocks of steps. Bars: more steps than over Gloo "
+        "are made in the same time; below them the number of microbatches."
+    )
+    plan, picture = pipelines.plan, pipelines.picture()
+    times = f"Forward {plan['forward_ms']:g} ms, backward {plan['backward_ms']:g} ms, "
+    times += f"{plan['rounds']:g} rounds of {plan['steps']:g} steps. "
+    parts = [
+        "<h2>Pipelines</h2>",
+        tag("p", escape(pipelines.text()), class_="verdict"),
+        tag("p", about),
+        tag("p", escape(f"{times}{busy_text(plan)}."), class_="dim") if pipelines.rows else "",
+        tag("figure", picture) if picture else "",
+        pipeline_table(pipelines) if pipelines.rows else "",
+        bullets(pipelines.remarks()),
+        "<h3>All of it again</h3>",
+        command(plan["command"]),
+        facts((escape(name), escape(text)) for name, text in plan["about"].items()),
+        tag("details", "<summary>Each place alone</summary>"
+            + facts((escape(name), command(text)) for name, text in plan["commands"].items())),
+    ]  # fmt: skip
+    return tag("section", "".join(parts), class_="comparison", id="pipelines")
+
+
 # ---- what stands behind the numbers ----
 
 
@@ -642,6 +707,7 @@ def header(report):
     links = [("summary", "In short"), ("reading", "How to read it")]
     links += [(each.name(), each.title()) for each in report.comparisons]
     links += [("headline", "Training across hosts")] if report.headline else []
+    links += [("pipelines", "Pipelines")] if report.pipelines else []
     links += [("ddp", "Training with DDP")] if report.training else []
     links += [("start", "Start of ranks")] if report.starts else []
     links += [("kernels", "Arithmetic of one core")] if report.kernels else []
@@ -655,6 +721,7 @@ def page(report):
     sections = [header(report), notices(report), summary(report), reading()]
     sections += [comparison_section(comparison) for comparison in report.comparisons]
     sections += [headline_section(report.headline)] if report.headline else []
+    sections += [pipeline_section(report.pipelines)] if report.pipelines else []
     sections += [training_section(report.training)] if report.training else []
     sections += [start_section(report.starts)] if report.starts else []
     sections += [kernel_section(report.kernels)] if report.kernels else []

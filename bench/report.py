@@ -18,6 +18,7 @@ import ddp
 import headline
 import kernels
 import page
+import pipeline
 import plot
 import start
 from comparison import Comparison, replace_file
@@ -39,7 +40,7 @@ class Report:
 
     def __init__(self, folder):
         self.comparisons, self.unreadable = [], []
-        self.kernels = self.starts = self.training = self.headline = None
+        self.kernels = self.starts = self.training = self.headline = self.pipelines = None
         for path in sorted(folder.glob("*.json")):
             if path.name != CONTENT:
                 self.read(path)
@@ -55,6 +56,8 @@ class Report:
                 self.training = ddp.Training.read(path)
             elif path.name == headline.FILE:
                 self.headline = headline.Headline.read(path)
+            elif path.name == pipeline.FILE:
+                self.pipelines = pipeline.Pipelines.read(path)
             else:
                 self.comparisons.append(Comparison.read(path))
         except (OSError, ValueError) as error:
@@ -63,6 +66,7 @@ class Report:
     def named_plans(self):
         plans = [(comparison.title(), comparison.plan) for comparison in self.comparisons]
         plans += [("training across hosts", self.headline.plan)] if self.headline else []
+        plans += [("pipelines", self.pipelines.plan)] if self.pipelines else []
         plans += [("training with DDP", self.training.plan)] if self.training else []
         plans += [("start of ranks", self.starts.plan)] if self.starts else []
         return plans + ([("arithmetic of one core", self.kernels.plan)] if self.kernels else [])
@@ -108,6 +112,7 @@ class Report:
         for comparison in self.comparisons:
             found += [f"{comparison.title()}: {remark}" for remark in comparison.remarks()]
         found += self.headline.remarks() if self.headline else []
+        found += self.pipelines.remarks() if self.pipelines else []
         found += self.training.remarks() if self.training else []
         found += self.starts.remarks() if self.starts else []
         return found + (self.kernels.remarks() if self.kernels else [])
@@ -127,6 +132,7 @@ class Report:
             "remarks": self.remarks(),
             "comparisons": [comparison.content() for comparison in self.comparisons],
             "headline": self.headline.content() if self.headline else None,
+            "pipelines": self.pipelines.content() if self.pipelines else None,
             "training": self.training.content() if self.training else None,
             "starts": self.starts.content() if self.starts else None,
             "kernels": self.kernels.content() if self.kernels else None,
