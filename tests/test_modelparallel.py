@@ -17,16 +17,19 @@ WIDTH, CLASSES, BATCH, MICROBATCHES = 16, 5, 16, 4
 STEPS, STEPS_LONG = 8, 50
 TOLERANCE = 1e-5
 
+# Optimizers import torch's compiler.
+MODULES = ["torch", "torch._dynamo", "smdistributed.modelparallel.torch"]
+
 
 @pytest.fixture(scope="module")
 def two():
-    with forked_jobs.Jobs(2, "torch", "smdistributed.modelparallel.torch") as started:
+    with forked_jobs.Jobs(2, *MODULES) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def four():
-    with forked_jobs.Jobs(4, "torch", "smdistributed.modelparallel.torch") as started:
+    with forked_jobs.Jobs(4, *MODULES) as started:
         yield started
 
 
@@ -366,3 +369,134 @@ def test_a_step_that_overflows_is_left_out_on_all_ranks(two):
     for _, overflows, scale, _ in two.run(job_half, {"fp16": True}, 2.0**30):
         assert overflows == [True] * 4
         assert scale == 2.0**26
+
+
+def uneven(rank, size, count):
+    """Batches of one copy of the model: each has one more than the copy before."""
+    every = list(batches(count + size - 1))
+    return [(inputs[rank::size], classes[rank::size]) for inputs, classes in every[: count + rank]]
+
+
+def alone_uneven(size, count, divides_by_all):
+    """As data parallel copies do, the last steps without some of them; then one step of all."""
+    torch.manual_seed(1)
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    data = [uneven(rank, size, count) for rank in range(size)]
+    steps = [[own[i] for own in data if i < len(own)] for i in range(count + size - 1)]
+    for present in [*steps, [own[0] for own in data]]:
+        optimizer.zero_grad()
+        for inputs, classes in present:
+            loss = F.cross_entropy(model(inputs), classes)
+            (loss / (size if divides_by_all else len(present))).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+def job_join(rank, size, config, divides_by_all):
+    import smdistributed.modelparallel.torch as smp
+
+    smp.init({"microbatches": 2, "ddp": True} | config)
+    torch.manual_seed(1)
+    model = smp.DistributedModel(Net())
+    optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-2))
+    own = uneven(smp.dp_rank(), smp.dp_size(), 2)
+    with model.join(divide_by_initial_world_size=divides_by_all):
+        train_on(smp, model, optimizer, own)
+    train_on(smp, model, optimizer, own[:1])
+    return model.state_dict()
+
+
+@pytest.mark.parametrize(
+    "partitions, divides_by_all", [(2, True), (1, False)], ids=["2x2", "1x4-those-there"]
+)
+def test_copies_with_fewer_steps_join(four, partitions, divides_by_all):
+    wanted = alone_uneven(4 // partitions, 2, divides_by_all)
+    for got in four.run(job_join, {"partitions": partitions}, divides_by_all):
+        for name, one in wanted.items():
+            torch.testing.assert_close(got[name], one, rtol=1e-3, atol=1e-5)
+
+
+def job_early_end(rank, size, throws):
+    """The first copy has no batch at all."""
+    import smdistributed.modelparallel.torch as smp
+
+    smp.init({"partitions": 2, "microbatches": 2, "ddp": True})
+    torch.manual_seed(1)
+    model = smp.DistributedModel(Net())
+    optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-2))
+    own = uneven(smp.dp_rank(), smp.dp_size(), 0)
+    with model.join(throw_on_early_termination=throws):
+        train_on(smp, model, optimizer, own)
+
+
+def test_all_copies_stop_where_one_has_no_data(four):
+    for kind, text in four.errors(job_early_end, True):
+        assert kind == "RuntimeError" and "exhausted" in text
+
+
+def test_nothing_can_be_traced_without_a_batch(four):
+    for kind, text in four.errors(job_early_end, False):
+        assert kind == "PartitionError" and "joined without a single batch" in text
+
+
+def job_hook(rank, size, config):
+    """Buckets of a hook are summed in halves: twice the mean, and then half of it."""
+    import smdistributed.modelparallel.torch as smp
+
+    seen = []
+
+    def hook(factor, bucket):
+        seen.append((bucket.index(), bucket.is_last(), len(bucket.parameters())))
+        assert [one.shape for one in bucket.gradients()] == [
+            one.shape for one in bucket.parameters()
+        ]
+        bucket.set_buffer(bucket.buffer() * factor)
+        group = smp.get_dp_process_group()
+        work = torch.distributed.all_reduce(bucket.buffer(), group=group, async_op=True)
+        scale = 1 / factor / group.size()
+        return work.get_future().then(lambda future: future.value()[0] * scale)
+
+    smp.init({"microbatches": 2, "ddp": True} | config)
+    torch.manual_seed(1)
+    model = smp.DistributedModel(Net(), bucket_cap_mb=0.005)
+    model.register_comm_hook(2.0, hook)
+    optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-2))
+    own = slice(smp.dp_rank(), None, smp.dp_size())
+    train_on(smp, model, optimizer, [(x[own], y[own]) for x, y in batches(STEPS)])
+    return model.state_dict(), seen
+
+
+@pytest.mark.parametrize("partitions", [2, 1])
+def test_a_communication_hook_sums_gradients(four, partitions):
+    _, wanted = alone(STEPS)
+    for got, seen in four.run(job_hook, {"partitions": partitions}):
+        for name, one in wanted.items():
+            torch.testing.assert_close(got[name], one, rtol=1e-3, atol=1e-5)
+        indices = [index for index, _, _ in seen]
+        assert len(set(indices)) > 1
+        assert indices == sorted(set(indices)) * STEPS
+        assert [is_last for _, is_last, _ in seen] == [i == max(indices) for i in indices]
+
+
+def job_delayed(rank, size, config):
+    """As job_train, with a model that has no memory at first."""
+    import smdistributed.modelparallel.torch as smp
+    from smdistributed.modelparallel.torch import delayed
+
+    def make():
+        with smp.delay_param_initialization():
+            made = Net()
+        assert all(delayed.lacks_values(one) for one in made.parameters())
+        return made
+
+    return job_train(rank, size, config, STEPS, make)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"partitions": 4}, {"partitions": 2, "ddp": True}, {"partitions": 1, "ddp": True}],
+    ids=["4", "2x2", "1x4"],
+)
+def test_delayed_parameters_learn_the_same(four, config):
+    assert_same(four.run(job_delayed, config), alone(STEPS))

@@ -23,6 +23,8 @@ from . import amp
 from .checkpoint import load, resume_from_checkpoint, save, save_checkpoint
 from .checkpointing import set_activation_checkpointing
 from .communication import allgather, barrier, broadcast, dp_barrier, mp_barrier, recv_from, send
+from .creation import model_creation
+from .delayed import delay_param_initialization
 from .initialization import init, is_initialized, is_tracing
 from .microbatch import StepOutput
 from .model import DistributedModel
@@ -95,6 +97,7 @@ __all__ = [
     "amp",
     "barrier",
     "broadcast",
+    "delay_param_initialization",
     "dp_barrier",
     "dp_rank",
     "dp_size",
@@ -115,6 +118,7 @@ __all__ = [
     "load",
     "local_rank",
     "local_size",
+    "model_creation",
     "mp_barrier",
     "mp_rank",
     "mp_size",

@@ -131,7 +131,6 @@ NOT_THERE = {
     "sharded_data_parallel_degree": 1,
     "shard_optimizer_state": False,
     "offload_activations": False,
-    "delayed_parameter_initialization": False,
     "prescaled_batch": False,
     "horovod": False,
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients summed over the data parallel ranks of a stage, through fusion buffers (docs/fuse.md).
+"""Gradients of a stage become their mean over the data parallel ranks (sums.py).
 
 A parameter gets a gradient from each microbatch, and from each use within one. How many there are
 is seen in the first step, whose gradients are summed at its end; from then on each is on its way as
@@ -9,75 +9,49 @@ soon as its last part has come, while other modules' backward passes still run.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
-import torch.distributed as dist
-from shoal.torch.arena import CPU
-from shoal.torch.native import binding
 
 from .exceptions import StepError
-
-FLAGS = "which parameters are used"
+from .sums import FusedSums, HookedSums
 
 
 class GradientMeans:
     """Of one rank's parameters.
 
     Args:
-        group: The data parallel group. Every rank of it has the same parameters.
         names: Of the parameters.
         parameters: Those that need gradients.
-        buffer_bytes: Of a fusion buffer.
+        sums: Of them.
         overlaps: Gradients are sent while backward passes still run.
     """
 
     def __init__(
         self,
-        group: dist.ProcessGroup,
         names: Sequence[str],
         parameters: Sequence[torch.nn.Parameter],
-        buffer_bytes: int,
+        sums: FusedSums | HookedSums,
         overlaps: bool,
     ):
-        self.group, self.names, self.parameters = group, list(names), list(parameters)
-        self.overlaps = overlaps
+        self.names, self.parameters = list(names), list(parameters)
+        self.sums, self.overlaps = sums, overlaps
         self.expected: list[int] | None = None
-        self.came = [0] * len(self.parameters)
-        self.added = [False] * len(self.parameters)
-        self.is_summed = True  # whether this step's gradients are
-        self.places, self.fuses = self._make_fuses(buffer_bytes)
+        self.used = [False] * len(self.parameters)  # since the last sum
+        self.begin_step(is_summed=False)
         own = weakref.ref(self)
         for index, parameter in enumerate(self.parameters):
-            parameter.register_post_accumulate_grad_hook(
-                lambda _parameter, index=index: own() and own()._gradient_came(index)
-            )
-
-    def _make_fuses(self, buffer_bytes: int):
-        """One for each type, with a tensor more that says which parameters this rank has used."""
-        backend = self.group._get_backend(CPU)
-        places, fuses = {}, []
-        self.flags = torch.zeros(len(self.parameters))
-        for dtype in dict.fromkeys([torch.float32, *(one.dtype for one in self.parameters)]):
-            members = [i for i, one in enumerate(self.parameters) if one.dtype == dtype]
-            like = [self.parameters[i].detach() for i in members]
-            names = [self.names[i] for i in members]
-            if dtype == torch.float32:
-                self.flags_index = len(members)
-                like, names = [*like, self.flags], [*names, FLAGS]
-            name = f"gradients ({dtype})"
-            fuse = binding.make_fuse(backend, like, names, name, dtype, buffer_bytes, 0, False)
-            places |= {i: (fuse, number) for number, i in enumerate(members)}
-            fuses.append(fuse)
-        return places, fuses
+            parameter.register_post_accumulate_grad_hook(_told(own, index))
 
     def begin_step(self, is_summed: bool) -> None:
+        """is_summed: Whether gradients are summed at the end of this step."""
         self.is_summed = is_summed
         self.came = [0] * len(self.parameters)
         self.added = [False] * len(self.parameters)
 
-    def _gradient_came(self, index: int) -> None:
+    def gradient_came(self, index: int) -> None:
         self.came[index] += 1
+        self.used[index] = True
         if not self.is_summed:
             return
         if self.added[index]:
@@ -89,29 +63,50 @@ class GradientMeans:
             self._add(index)
 
     def _add(self, index: int) -> None:
-        fuse, number = self.places[index]
-        fuse.add(number, self.parameters[index].grad, True)
+        self.sums.add(index, self.parameters[index].grad)
         self.added[index] = True
 
-    def end_step(self) -> None:
-        """Waits for the sums: gradients are the mean over all ranks. Collective."""
+    def end_step(self, factor: float = 1.0) -> None:
+        """Waits for the sums: gradients are the mean over all ranks. Collective.
+
+        Args:
+            factor: What the mean is multiplied by, unless a communication hook has made it.
+        """
+        if self.expected is None and any(self.came):
+            self.expected = list(self.came)
         if not self.is_summed:
             return
-        if self.expected is None:
-            self.expected = list(self.came)
         lacking = []
         for index, parameter in enumerate(self.parameters):
             if parameter.grad is None:
                 lacking.append(index)
             elif not self.added[index]:
                 self._add(index)
-        self.flags.copy_(torch.tensor([count > 0 for count in self.came]))
-        self.fuses[0].add(self.flags_index, self.flags, True)
-        for fuse in self.fuses:
-            fuse.flush()
-        for fuse in self.fuses:
-            fuse.finish()
+        used = self.sums.finish(self.used)
         for index in lacking:
-            if self.flags[index]:
-                fuse, number = self.places[index]
-                self.parameters[index].grad = fuse.home(number).clone()
+            if used[index]:
+                self.parameters[index].grad = self.sums.result(index)
+        if factor != 1 and not self.sums.is_of_hook:
+            gradients = [one.grad for one in self.parameters if one.grad is not None]
+            torch._foreach_mul_(gradients, factor)
+        self.used = [False] * len(self.parameters)
+
+    def shadow_step(self) -> None:
+        """The sum of a step that this rank has no data for: what earlier passes have left, or
+        zeros. Collective."""
+        for index, parameter in enumerate(self.parameters):
+            if self.used[index] and parameter.grad is not None:
+                self.sums.add(index, parameter.grad)
+        self.sums.finish(self.used)
+        self.used = [False] * len(self.parameters)
+
+
+def _told(means: weakref.ref[GradientMeans], index: int) -> Callable[[torch.Tensor], None]:
+    """A parameter must not keep what has been replaced."""
+
+    def came(_parameter: torch.Tensor) -> None:
+        alive = means()
+        if alive is not None:
+            alive.gradient_came(index)
+
+    return came

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
@@ -38,13 +39,19 @@ def init(config: Mapping[str, Any] | None = None) -> None:
                 "RANK is not set, so no launcher has started this process as a rank; start it by "
                 "shoal run -n N python SCRIPT, torchrun or mpirun"
             )
-        dist.init_process_group("smddp")
+        dist.init_process_group("smddp", timeout=_deadline())
     if group_handle(dist.group.WORLD) is None:
         raise InitializationError(
             "the default process group's backend for CPU tensors is not Shoal's: let smp.init() "
             'make it, or use init_process_group("smddp")'
         )
-    state.begin(cfg, Topology(cfg, dist.get_rank(), dist.get_world_size()))
+    state.begin(cfg, Topology(cfg, dist.get_rank(), dist.get_world_size(), _deadline()))
+
+
+def _deadline() -> timedelta | None:
+    """Longest time of one operation, where the user has said one."""
+    text = os.environ.get("SHOAL_TIMEOUT_MS", "")
+    return timedelta(milliseconds=int(text)) if text.isdigit() and int(text) else None
 
 
 def is_initialized() -> bool:

@@ -14,23 +14,26 @@ import torch
 import torch.distributed as dist
 from shoal.pipe import Order, Pipe
 from shoal.torch import group_handle
+from torch.distributed.algorithms.join import Join, Joinable
 from torch.utils._pytree import tree_map_only
 from torch.utils.hooks import RemovableHandle
 
-from . import partitioning, tracing
-from .collective import gather_objects
+from . import delayed, partitioning, tracing
+from .collective import gather_objects, gather_objects_to_first
 from .data_parallel import GradientMeans
 from .exceptions import CheckpointError, PartitionError, SMPError, StepUsageError
+from .joining import Joining, Pass
 from .promise import edge_of
 from .stage import Shape, Stage
 from .state_mod import PARTIAL, state
+from .sums import FusedSums, GradBucket, HookedSums
 
 OWNERS = "_smp_owners"
 
 log = logging.getLogger("smdistributed.modelparallel")
 
 
-class DistributedModel(torch.nn.Module):
+class DistributedModel(torch.nn.Module, Joinable):
     """Wraps a model, which becomes a pipeline: in the first step the modules are divided among the
     ranks of each model parallel group, and from then on each rank keeps its own only.
 
@@ -66,8 +69,10 @@ class DistributedModel(torch.nn.Module):
         gradient_as_bucket_view: bool = False,
         find_unused_parameters: bool = False,
     ):
-        super().__init__()
+        torch.nn.Module.__init__(self)
+        Joinable.__init__(self)
         self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(state.cfg.precision)
+        self.is_delayed = delayed.is_delayed(module.modules())
         if self.dtype is not None:
             module.to(self.dtype)
         if state.model is not None:
@@ -81,9 +86,13 @@ class DistributedModel(torch.nn.Module):
         self.owners_wanted: Mapping[str, int] | None = None
         self.waiting: Mapping[str, Any] | None = None  # loaded before the partition
         self.means: GradientMeans | None = None
-        self.means_wishes = bucket_cap_mb * 2**20, overlapping_allreduce
+        self.bucket_bytes, self.overlaps = int(bucket_cap_mb * 2**20), overlapping_allreduce
+        self.comm_hook: Callable[[GradBucket], torch.futures.Future] | None = None
+        self.joining: Joining | None = None
         self.broadcasts_buffers = broadcast_buffers
         self.passes, self.passes_per_step = 0, backward_passes_per_step
+        self.is_gathered = False  # by cpu()
+        self.present = Pass.HAS_NONE  # what the step under way does with gradients
         self.partition_hooks: dict[int, Callable] = OrderedDict()
         self.step_hooks: dict[int, Callable] = OrderedDict()
         self.known_parameters = _identities(module)
@@ -98,13 +107,26 @@ class DistributedModel(torch.nn.Module):
     # ---- in a step
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        if state.topology.size_of("pp") > 1 and not state.is_in_step:
-            raise StepUsageError(
-                "a model of several stages runs only within a function decorated with smp.step"
-            )
+        if not state.is_in_step:
+            self._begin_alone()
         if self.dtype is not None:
             args, kwargs = tree_map_only(torch.Tensor, self._as_parameters, (args, kwargs))
         return self.module(*args, **kwargs)
+
+    def _begin_alone(self) -> None:
+        """Outside of a step, which a model of one stage does without."""
+        if len(self.stages()) > 1:
+            raise StepUsageError(
+                "a model of several stages runs only within a function decorated with smp.step"
+            )
+        if self.training and torch.is_grad_enabled():
+            self.before_step()
+
+    def stages(self) -> list[int]:
+        """pp_ranks that own modules: of one that cpu() has gathered, this one alone."""
+        if self.is_gathered:
+            return [state.topology.rank_in("pp")]
+        return list(range(state.topology.size_of("pp")))
 
     def _as_parameters(self, tensor: torch.Tensor) -> torch.Tensor:
         """Of the parameters' type, if it is of floating point."""
@@ -125,7 +147,7 @@ class DistributedModel(torch.nn.Module):
             tensors: A tensor or several, as torch.autograd.backward has them.
             grad_tensors: Their gradients; None: 1 for each, of one element.
         """
-        if not state.is_in_step and state.topology.size_of("pp") > 1:
+        if not state.is_in_step and len(self.stages()) > 1:
             raise StepUsageError(
                 "model.backward() is called within a function decorated with smp.step"
             )
@@ -143,6 +165,8 @@ class DistributedModel(torch.nn.Module):
             given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else grad_tensors
             grad_tensors = [one * scale for one in given]
         torch.autograd.backward([edge_of(one) for one in tensors], grad_tensors)
+        if not state.is_in_step:
+            self.after_step()
 
     # ---- partition
 
@@ -163,6 +187,8 @@ class DistributedModel(torch.nn.Module):
             raise answer[0]
         self._check_same_parameters()
         self.make_stage(*answer[0])
+        if self.means is not None:
+            self.means.begin_step(self.present is Pass.SUMS)
 
     def _answer(self, trace_one: Callable[[], Any]) -> tuple[list[int], dict] | SMPError:
         try:
@@ -205,9 +231,9 @@ class DistributedModel(torch.nn.Module):
         """The parts must be parts of one model: every rank of a pipeline has the same parameters
         now."""
         sums = [
-            (name, zlib.crc32(tensor.detach().reshape(-1).view(torch.uint8).numpy()))
+            (name, delayed.origin(tensor) if delayed.lacks_values(tensor) else _checksum(tensor))
             for name, tensor in self.module.named_parameters()
-            if not tensor.is_meta and tensor.numel()
+            if tensor.numel()
         ]
         group = state.topology.process_groups["pp"]
         everybody: list[Any] = [None] * group.size()
@@ -244,14 +270,29 @@ class DistributedModel(torch.nn.Module):
     def _settle(self, owners: list[int]) -> None:
         """The partition is made."""
         self.owners = owners
+        if self.is_delayed:
+            self._initialise()
         self._forget_others()
         if self.waiting is not None:
             self.load_state_dict(self.waiting)
             self.waiting = None
         if state.topology.size_of("dp") > 1:
             self._share()
+        self._make_means()
         for hook in list(self.partition_hooks.values()):
             hook(self, state.optimizer)
+
+    def _initialise(self) -> None:
+        """What this rank owns gets values. Collective over all ranks."""
+        named = list(self.local_named_modules())
+        wrong = delayed.initialise(named, self.module)
+        delayed.RECORD.forget()
+        everybody: list[Any] = [None] * state.topology.size
+        dist.all_gather_object(everybody, wrong)
+        for text in everybody:
+            if text:
+                raise PartitionError(text)
+        self.is_delayed = False
 
     def _share(self) -> None:
         """With the data parallel ranks: the first one's parameters and buffers."""
@@ -261,32 +302,143 @@ class DistributedModel(torch.nn.Module):
                 "model, so 'ddp' must be true in the configuration"
             )
         self._broadcast([*self.local_parameters(), *self.local_buffers()])
-        named = [(n, p) for n, p in self.local_named_parameters() if p.requires_grad]
+
+    def _make_means(self) -> None:
+        """Collective over the data parallel ranks."""
+        if state.topology.size_of("dp") == 1 and self.comm_hook is None:
+            return
+        named = list(self.default_reducer_named_parameters())
         names, parameters = [name for name, _ in named], [one for _, one in named]
         group = state.topology.process_groups["dp"]
-        self.means = GradientMeans(group, names, parameters, *self.means_wishes)
+        if self.comm_hook is None:
+            sums = FusedSums(group, names, parameters, self.bucket_bytes)
+        else:
+            sums = HookedSums(group, parameters, self.bucket_bytes, self.comm_hook)
+        self.means = GradientMeans(names, parameters, sums, self.overlaps)
 
-    def _broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
+    def _broadcast(self, tensors: Sequence[torch.Tensor], source: int = 0) -> None:
+        """From one of the data parallel ranks."""
         if tensors:
             group = state.topology.process_groups["dp"]
-            dist._broadcast_coalesced(group, [one.detach() for one in tensors], 2**25, 0)
+            dist._broadcast_coalesced(group, [one.detach() for one in tensors], 2**25, source)
 
     def before_step(self) -> None:
         """All ranks, at the begin of a step's function."""
         self._check_unchanged()
-        if self.means is None:
-            return
-        if self.broadcasts_buffers:
-            self._broadcast(list(self.local_buffers()))
-        self.passes += 1
-        self.means.begin_step(self.passes % self.passes_per_step == 0)
+        if self.is_gathered:
+            raise StepUsageError(
+                "cpu() has gathered the model: every rank has all of it, and it trains no more"
+            )
+        self.present = Pass.HAS_NONE
+        if torch.is_grad_enabled():
+            is_last = (self.passes + 1) % self.passes_per_step == 0
+            self.present = Pass.SUMS if is_last else Pass.KEEPS
+        source = self.joining.announce(self.present) if self.joining else 0
+        if self.means is not None:
+            if self.broadcasts_buffers:
+                self._broadcast(list(self.local_buffers()), source)
+            self.means.begin_step(self.present is Pass.SUMS)
 
     def after_step(self) -> None:
         """All ranks, when all microbatches are done."""
+        self.passes += self.present is not Pass.HAS_NONE
         if self.means is not None:
-            self.means.end_step()
+            self.means.end_step(self.joining.factor if self.joining else 1.0)
         for hook in list(self.step_hooks.values()):
             hook(self, state.optimizer)
+
+    # ---- data parallel copies
+
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Join:
+        """A context for copies of the model with unequal numbers of steps, as in torch's
+        DistributedDataParallel: those without data take part with zeros, and have the parameters,
+        buffers and optimizer's state of the others at the end. All ranks of a pipeline have the
+        same number of steps.
+
+        Args:
+            divide_by_initial_world_size: Gradients are the mean over all copies; False: over those
+                that have data.
+            enable: False: all copies have the same number of steps.
+            throw_on_early_termination: When one has no data any more, all raise RuntimeError.
+
+        Raises:
+            StepUsageError: the configuration has no 'ddp'.
+        """
+        _check_ddp("join()")
+        return Join(
+            [self],
+            enable,
+            throw_on_early_termination,
+            divide_by_initial_world_size=divide_by_initial_world_size,
+        )
+
+    def join_hook(self, **options: Any) -> Joining:
+        """torch's Join calls it, for this model or several joinables."""
+        group = state.topology.process_groups["dp"]
+        divides_by_all = options.get("divide_by_initial_world_size", True)
+        self.joining = Joining(self, group, divides_by_all)
+        return self.joining
+
+    @property
+    def join_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    @property
+    def join_process_group(self) -> dist.ProcessGroup:
+        return state.topology.process_groups["dp"]
+
+    def shadow_step(self, source: int, what: Pass) -> None:
+        """Of a rank without data, beside a step of the others."""
+        self.present = what
+        if self.means is not None and self.broadcasts_buffers:
+            self._broadcast(list(self.local_buffers()), source)
+        if not self.partitioned:
+            self.partition(_trace_nothing)
+        self.passes += what is not Pass.HAS_NONE
+        if self.means is not None and what is Pass.SUMS:
+            self.means.shadow_step()
+
+    def end_join(self, source: int | None) -> None:
+        """All copies become equal.
+
+        Args:
+            source: The data parallel rank that has all steps; None: all of them have.
+        """
+        self.joining = None
+        if source is None:
+            return
+        self._broadcast([*self.local_parameters(), *self.local_buffers()], source)
+        if state.optimizer is not None:
+            state.optimizer.take_state_of(source)
+
+    def register_comm_hook(
+        self, hook_state: Any, hook: Callable[[Any, GradBucket], torch.futures.Future]
+    ) -> None:
+        """Gradients are summed over the data parallel ranks by hook(hook_state, bucket), as in
+        torch's DistributedDataParallel, instead of in fusion buffers. All ranks call it, once.
+
+        Args:
+            hook: Gives a future of the bucket's result, which is to be the mean. A bucket is a
+                sums.GradBucket, with the methods of torch.distributed.GradBucket.
+
+        Raises:
+            StepUsageError: the configuration has no 'ddp', there is a hook, or a step runs.
+        """
+        _check_ddp("register_comm_hook()")
+        if not callable(hook):
+            raise TypeError(f"a communication hook must be callable, not {type(hook).__name__}")
+        if self.comm_hook is not None:
+            raise StepUsageError("register_comm_hook() was called before")
+        if state.is_in_step:
+            raise StepUsageError("register_comm_hook() is called within a step")
+        self.comm_hook = partial(hook, hook_state)
+        if self.partitioned:
+            self._make_means()
 
     def _check_unchanged(self) -> None:
         """Parameters are those that were there when the model was wrapped."""
@@ -349,6 +501,40 @@ class DistributedModel(torch.nn.Module):
         """The wrapped one."""
         return self.module
 
+    def default_reducer_named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """Those of this rank whose gradients are summed over the data parallel ranks."""
+        return ((name, one) for name, one in self.local_named_parameters() if one.requires_grad)
+
+    def virtual_named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """What the optimizer updates here: this rank's parameters."""
+        return self.local_named_parameters()
+
+    # ---- tensor parallelism, which there is not: every module and parameter is whole on its rank
+
+    def distributed_modules(self) -> Iterator[torch.nn.Module]:
+        """None."""
+        return iter(())
+
+    def scaled_batch_reducer_named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """None."""
+        return iter(())
+
+    def is_distributed_parameter(self, parameter: torch.nn.Parameter) -> bool:
+        """False."""
+        return False
+
+    def is_distributed_buffer(self, buffer: torch.Tensor) -> bool:
+        """False."""
+        return False
+
+    def is_scaled_batch_parameter(self, parameter: torch.nn.Parameter) -> bool:
+        """False."""
+        return False
+
+    def is_scaled_batch_buffer(self, buffer: torch.Tensor) -> bool:
+        """False."""
+        return False
+
     # ---- state
 
     def local_state_dict(self) -> dict[str, Any]:
@@ -368,14 +554,28 @@ class DistributedModel(torch.nn.Module):
         """Of the whole model, as the wrapped module would give it. All ranks of a pipeline call it.
 
         Args:
-            gather_to_rank0: Accepted; every rank gets all of it.
+            gather_to_rank0: The first rank of the pipeline gets it, the others get an empty one.
+
+        Raises:
+            CheckpointError: parameters have no values before the first step, or other ranks don't
+                call it.
         """
-        if not self.partitioned or state.topology.size_of("pp") == 1:
+        if self.is_delayed:
+            raise CheckpointError(
+                "the model's parameters get their values in the first step: there is no "
+                "state_dict() before"
+            )
+        if not self.partitioned or len(self.stages()) == 1:
             return self.module.state_dict()
         local = self.local_state_dict()
-        parts = gather_objects(local, "pp", "DistributedModel.state_dict()")
+        call = "DistributedModel.state_dict()"
+        if gather_to_rank0:
+            parts = gather_objects_to_first(local, "pp", call)
+        else:
+            parts = gather_objects(local, "pp", call)
         found = {name: one for part in parts for name, one in part.items()}
-        return OrderedDict((name, found[name]) for name in self.module.state_dict(keep_vars=True))
+        names = self.module.state_dict(keep_vars=True)
+        return OrderedDict((name, found[name]) for name in names if found)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, same_partition_load: bool = False
@@ -384,11 +584,19 @@ class DistributedModel(torch.nn.Module):
         the modules are divided, and is loaded then.
 
         Args:
-            same_partition_load: Accepted; it is seen from the dictionary.
+            same_partition_load: The dictionary is a partial one, of a partition like this one.
+
+        Raises:
+            CheckpointError: it is of another model or partition, or not partial and should be.
         """
         values = dict(state_dict)
         owners, is_partial = values.pop(OWNERS, None), values.pop(PARTIAL, False)
-        if is_partial and not self.partitioned:
+        if same_partition_load and not is_partial:
+            raise CheckpointError(
+                "same_partition_load is for what local_state_dict() gave, and this is the state of "
+                "a whole model"
+            )
+        if (is_partial or self.is_delayed) and not self.partitioned:
             self.owners_wanted, self.waiting = owners, dict(state_dict)
             return None
         if self.partitioned:
@@ -420,7 +628,20 @@ class DistributedModel(torch.nn.Module):
         return found
 
     def cpu(self) -> DistributedModel:
-        """Accepted: it is there."""
+        """Every rank gets the whole model, which from then on is an ordinary one: it runs without
+        steps, and trains no more. All ranks of a pipeline call it. Before modules are divided
+        nothing happens."""
+        if not self.partitioned or len(self.stages()) == 1:
+            return self
+        own = dict(self.local_named_parameters()) | dict(self.local_named_buffers())
+        own = {name: one.detach() for name, one in own.items()}
+        parts = gather_objects(own, "pp", "DistributedModel.cpu()")
+        values = {name: one for part in parts for name, one in part.items()}
+        delayed.take_values(self.module, values)
+        for module in self.tree.modules:
+            module._compiled_call_impl = None
+        self.known_parameters = _identities(self.module)
+        self.is_gathered = True
         return self
 
     # ---- hooks
@@ -444,6 +665,25 @@ class DistributedModel(torch.nn.Module):
         return handle
 
 
+def _check_ddp(call: str) -> None:
+    if not state.cfg.ddp:
+        raise StepUsageError(
+            f"{call} is for data parallel copies of the model, and 'ddp' is not true in the "
+            "configuration"
+        )
+
+
+def _trace_nothing() -> None:
+    raise PartitionError(
+        "the first rank has joined without a single batch, so nothing can be traced to divide the "
+        "modules: give it one, or say 'skip_tracing': true"
+    )
+
+
+def _checksum(tensor: torch.Tensor) -> int:
+    return zlib.crc32(tensor.detach().reshape(-1).view(torch.uint8).numpy())
+
+
 def _identities(module: torch.nn.Module) -> dict[str, int]:
     return {name: id(parameter) for name, parameter in module.named_parameters()}
 
@@ -451,11 +691,9 @@ def _identities(module: torch.nn.Module) -> dict[str, int]:
 def _stand_in(tensor: torch.Tensor, known: dict[int, torch.Tensor]) -> torch.Tensor:
     """The same one for the same tensor, whose memory is given back."""
     if id(tensor) not in known:
-        made = torch.empty_like(tensor, device="meta")
-        if isinstance(tensor, torch.nn.Parameter):
-            made = torch.nn.Parameter(made, tensor.requires_grad)
-        known[id(tensor)] = made
-        tensor.data = torch.empty(0, dtype=tensor.dtype)
+        known[id(tensor)] = delayed.without_values(tensor)
+        if not delayed.lacks_values(tensor):
+            tensor.data = torch.empty(0, dtype=tensor.dtype)
     return known[id(tensor)]
 
 

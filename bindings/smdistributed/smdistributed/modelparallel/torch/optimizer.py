@@ -304,6 +304,25 @@ class DistributedOptimizer:
         if "loss_scaler" in values:
             self.scaler.load_state_dict(values["loss_scaler"])
 
+    def save_optimizer_backcompat(self, gather_if_shard: bool = True) -> dict[str, Any]:
+        """The older name of local_state_dict()."""
+        return self.local_state_dict(gather_if_shard)
+
+    def load_optimizer_backcompat(
+        self, state_dict: dict[str, Any], gather_if_shard: bool = True
+    ) -> None:
+        """The older name of load_state_dict()."""
+        self.load_state_dict(state_dict)
+
+    def take_state_of(self, source: int) -> None:
+        """Of a data parallel rank, which has the same parameters. Collective over them."""
+        topology = state.topology
+        values = [self.local_state_dict() if topology.rank_in("dp") == source else None]
+        group, members = topology.process_groups["dp"], topology.members["dp"]
+        dist.broadcast_object_list(values, members[source], group=group)
+        if topology.rank_in("dp") != source:
+            self.load_state_dict(values[0])
+
     def _load_by_numbers(self, taken: dict[int, Any], groups: list[dict[str, Any]]) -> None:
         """torch counts the parameters that it has; ours have gaps."""
         counted = {n: i for i, n in enumerate(n for group in groups for n in group["params"])}

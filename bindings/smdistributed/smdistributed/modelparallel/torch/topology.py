@@ -9,6 +9,7 @@ all that hold the same stage; a reduced one (RDP) all that hold the same paramet
 from __future__ import annotations
 
 import enum
+from datetime import timedelta
 
 import torch.distributed as dist
 from shoal import plan
@@ -42,12 +43,15 @@ class RankType(enum.Enum):
 class Topology:
     """This rank's groups, and their process groups. Collective over all ranks.
 
+    Args:
+        deadline: Of an operation of a group; None: torch's default.
+
     Raises:
         ConfigurationError: the degrees don't divide the number of ranks.
     """
 
-    def __init__(self, cfg: Config, rank: int, size: int):
-        self.cfg, self.rank, self.size = cfg, rank, size
+    def __init__(self, cfg: Config, rank: int, size: int, deadline: timedelta | None):
+        self.cfg, self.rank, self.size, self.deadline = cfg, rank, size, deadline
         pipeline, tensor = cfg.pipeline_parallel_degree, cfg.tensor_parallel_degree
         if size % (pipeline * tensor):
             raise ConfigurationError(
@@ -76,7 +80,7 @@ class Topology:
                 continue
             members = self._members(kind, rank)
             seen.update(members)
-            made = dist.new_group(members)
+            made = dist.new_group(members, timeout=self.deadline)
             if self.rank in members:
                 found = made
         return found
@@ -86,16 +90,3 @@ class Topology:
 
     def size_of(self, name: str) -> int:
         return len(self.members[name])
-
-    def world_rank(self, rank: int, name: str) -> int:
-        """Of the rank that has this number in this rank's group.
-
-        Raises:
-            ValueError: it has no such number.
-        """
-        members = self.members[name]
-        if not 0 <= rank < len(members):
-            raise ValueError(
-                f"there is no {name}_rank {rank}: the group of rank {self.rank} has {len(members)}"
-            )
-        return members[rank]

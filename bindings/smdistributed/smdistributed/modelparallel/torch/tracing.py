@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from . import delayed
 from .exceptions import PartitionError, SplitError, StepError
 from .promise import Meta
 from .stage import Mode, Shape
@@ -136,7 +137,12 @@ def trace(
     Raises:
         PartitionError: it failed; the text names the module.
     """
-    tracer = _Tracer(modules, names)
+    with delayed.stand_ins(modules):
+        return _trace(_Tracer(modules, names), run, passes)
+
+
+def _trace(tracer: _Tracer, run: Callable[[], Any], passes: int) -> Trace:
+    modules = tracer.modules
     generator = torch.get_rng_state()
     buffers = [
         (buffer, buffer.detach().clone()) for module in modules for buffer in module.buffers(False)
