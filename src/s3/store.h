@@ -167,6 +167,10 @@ struct s3_put_expected {
  * has changed. `out` (may be NULL) is filled in before done is called. */
 void s3_put_finish(struct s3_put *put, const struct s3_put_expected *expected,
                    struct s3_written *out, s3_done done, void *user);
+/* The body is as many bytes as were announced of a file, from `first` on; read in a thread of the
+ * store's. fd is borrowed until done is called. */
+void s3_put_finish_from(struct s3_put *put, int fd, int64_t first, struct s3_written *out,
+                        s3_done done, void *user);
 /* The body does not come whole: as if it had never begun. NULL is allowed. */
 void s3_put_abort(struct s3_put *put);
 

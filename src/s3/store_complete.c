@@ -125,8 +125,6 @@ static enum s3_code part_compare(const struct completion *all, size_t i)
 static enum s3_code parts_find(struct completion *all, struct s3_database *reader)
 {
     for (size_t i = 0; i < all->count; i++) {
-        if (i > 0 && all->parts[i].number <= all->parts[i - 1].number)
-            return s3_error(S3_INVALID_PART_ORDER, NULL);
         S3_TRY(part_find(reader, all->upload.id, all->parts[i].number, &all->sources[i]));
         S3_TRY(part_compare(all, i));
         all->bytes += all->sources[i].bytes;
@@ -366,6 +364,9 @@ static enum s3_code completion_fill(struct completion *all, const struct s3_comp
 {
     if (complete->part_count == 0 || complete->part_count > S3_PART_NUMBER_MAX)
         return s3_error(S3_MALFORMED_XML, "You must specify at least one part");
+    for (size_t i = 1; i < complete->part_count; i++)
+        if (complete->parts[i].number <= complete->parts[i - 1].number)
+            return s3_error(S3_INVALID_PART_ORDER, NULL);
     if (strlen(complete->key) > S3_KEY_BYTES_MAX || strlen(complete->bucket) > S3_BUCKET_NAME_MAX ||
         strlen(complete->upload) >= S3_UPLOAD_NAME_BYTES)
         return s3_error(S3_NO_SUCH_UPLOAD, NULL);

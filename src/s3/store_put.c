@@ -21,7 +21,8 @@
 
 /* Dirty pages of a large body are sent to the disk as they come, a window behind: the sync at the
  * end then has little left. */
-#define FLUSH_BYTES (INT64_C(8) << 20)
+#define FLUSH_BYTES  (INT64_C(8) << 20)
+#define SOURCE_BYTES (256 << 10)
 
 struct s3_put {
     union {
@@ -46,6 +47,8 @@ struct s3_put {
     struct s3_written written, *out;
     s3_done done;
     void *user;
+    int source_fd; /* of a body that is copied from a file */
+    int64_t source_first;
 };
 
 static void put_free(struct s3_put *put)
@@ -366,5 +369,57 @@ void s3_put_finish(struct s3_put *put, const struct s3_put_expected *expected,
     put->done = done;
     put->user = user;
     put->as.task = (struct s3_task){.run = put_sync};
+    s3_workers_submit(&put->store->workers, &put->as.task);
+}
+
+/* -------------------------------------------------------------------------------- from a file */
+
+static enum s3_code body_copy(struct s3_put *put)
+{
+    char *buffer;
+    int64_t first = put->source_first;
+    S3_TRY(s3_from_status(base_alloc(SOURCE_BYTES, "a buffer for copying", (void **)&buffer)));
+    enum s3_code code = S3_OK;
+    while (code == S3_OK && put->bytes < put->expected_bytes) {
+        int64_t left = put->expected_bytes - put->bytes;
+        size_t want = left < SOURCE_BYTES ? (size_t)left : SOURCE_BYTES;
+        ssize_t got = pread(put->source_fd, buffer, want, first + put->bytes);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            code = s3_error_errno(got < 0 ? errno : EIO, "can't read an object's file");
+        else
+            code = s3_put_write(put, buffer, (size_t)got);
+    }
+    base_free(buffer);
+    return code;
+}
+
+static void copy_run(struct s3_task *task)
+{
+    struct s3_put *put = (struct s3_put *)task;
+    s3_done done = put->done;
+    void *user = put->user;
+    enum s3_code code = body_copy(put);
+    if (code != S3_OK) {
+        char text[BASE_ERROR_TEXT_BYTES];
+        snprintf(text, sizeof(text), "%s", base_error_text());
+        s3_put_abort(put);
+        done(user, s3_error(code, "%s", text));
+        return;
+    }
+    s3_put_finish(put, NULL, put->out, done, user);
+}
+
+void s3_put_finish_from(struct s3_put *put, int fd, int64_t first, struct s3_written *out,
+                        s3_done done, void *user)
+{
+    BASE_ASSERT(put->expected_bytes >= 0);
+    put->source_fd = fd;
+    put->source_first = first;
+    put->out = out;
+    put->done = done;
+    put->user = user;
+    put->as.task = (struct s3_task){.run = copy_run};
     s3_workers_submit(&put->store->workers, &put->as.task);
 }
