@@ -2,6 +2,8 @@
 /* without_service.c: commands of the service, in a build that lacks what the service stands on. */
 #include <stdio.h>
 
+int cmd_serve(int argc, char **argv);
+int cmd_env(int argc, char **argv);
 int cmd_job_supervisor(int argc, char **argv);
 
 static int left_out(const char *name)
@@ -14,6 +16,18 @@ static int left_out(const char *name)
 }
 
 int cmd_job_supervisor(int argc, char **argv)
+{
+    (void)argc;
+    return left_out(argv[0]);
+}
+
+int cmd_serve(int argc, char **argv)
+{
+    (void)argc;
+    return left_out(argv[0]);
+}
+
+int cmd_env(int argc, char **argv)
 {
     (void)argc;
     return left_out(argv[0]);

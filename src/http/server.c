@@ -85,6 +85,15 @@ static void handler_begin(struct http_request *request)
         ran(request, handler->begin(request->user, request));
 }
 
+static enum shoal_status unknown_complete(void *user, struct http_request *request)
+{
+    (void)user;
+    return http_reply_unknown(request);
+}
+
+/* Of services that nobody handles: they too are told only to those who may call. */
+static const struct http_handler unknown_handler = {.complete = unknown_complete};
+
 /* The head: up to `begin`, or to a refusal. */
 static void head_run(struct http_request *request, const char *method)
 {
@@ -93,10 +102,8 @@ static void head_run(struct http_request *request, const char *method)
         return;
     request->handler = server->options.handlers[request->service];
     request->user = server->options.users[request->service];
-    if (request->handler == NULL) {
-        http_reply_unknown(request);
-        return;
-    }
+    if (request->handler == NULL)
+        request->handler = &unknown_handler;
     if (request->payload_kind != PAYLOAD_LATE || request->key == NULL)
         handler_begin(request);
     if (!request->is_replied)

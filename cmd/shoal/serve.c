@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve.c: `shoal serve`: the job service, until it is told to end. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "arguments.h"
+#include "base/status.h"
+#include "boot/address.h"
+#include "http/home.h"
+#include "http/http.h"
+#include "http/identity.h"
+#include "http/keys.h"
+
+int cmd_serve(int argc, char **argv);
+
+enum { SERVE_DIR, SERVE_LISTEN, SERVE_NO_AUTH, SERVE_HELP };
+
+static const struct argument table[] = {
+    [SERVE_DIR] = {"dir", 'd', "DIR",
+                   "where everything is kept (default ~/.local/share/shoal);\n"
+                   "one service at a time"},
+    [SERVE_LISTEN] = {"listen", 'l', "HOST:PORT",
+                      "where it answers (default " HTTP_HOME_LISTEN ";\n"
+                      "port 0: any that is free)"},
+    [SERVE_NO_AUTH] = {"no-auth", 0, NULL,
+                       "serve everyone, unsigned too; only on this machine's\n"
+                       "own addresses (127.0.0.1, ::1)"},
+    [SERVE_HELP] = {"help", 'h', NULL, "show this text"},
+};
+#define TABLE_COUNT (sizeof(table) / sizeof(table[0]))
+
+struct serve {
+    char dir[HTTP_HOME_PATH_BYTES], host[BOOT_ADDRESS_HOST_BYTES];
+    int port;
+    bool is_open, wants_help;
+    struct http_home *home;
+    struct http_keys *keys;
+    struct http_server *server;
+};
+
+static enum shoal_status take(void *user, int id, const char *value)
+{
+    struct serve *serve = user;
+    switch (id) {
+    case SERVE_DIR:
+        if (snprintf(serve->dir, sizeof(serve->dir), "%s", value) >= (int)sizeof(serve->dir))
+            return base_error(SHOAL_ERR_ARGUMENT, "the path given with --dir is too long");
+        break;
+    case SERVE_LISTEN: return boot_address_split(value, serve->host, &serve->port);
+    case SERVE_NO_AUTH: serve->is_open = true; break;
+    default: serve->wants_help = true; break;
+    }
+    return SHOAL_OK;
+}
+
+static void help_print(void)
+{
+    printf(
+        "usage: shoal serve [OPTION...]\n\n"
+        "The job service: it answers what the SageMaker SDK, boto3 and the AWS command line ask\n"
+        "for, on this machine. Prints its address when it is ready, and runs until SIGTERM or\n"
+        "Ctrl-C.\n\n");
+    arguments_help(table, TABLE_COUNT, stdout);
+    printf(
+        "\nexample:\n"
+        "  shoal serve --dir ~/shoal &\n"
+        "  eval \"$(shoal env --dir ~/shoal)\"\n"
+        "  aws sts get-caller-identity\n\n"
+        "The access keys are in DIR/keys, one `KEY SECRET [NAME]` a line; the first start makes\n"
+        "a pair.\n");
+}
+
+static enum shoal_status prepare(struct serve *serve)
+{
+    char keys[HTTP_HOME_PATH_BYTES + 16];
+    if (serve->is_open && !boot_address_host_is_loopback(serve->host))
+        return base_error(SHOAL_ERR_ARGUMENT,
+                          "--no-auth would let everyone in who reaches %s: it goes with this "
+                          "machine's own addresses only, such as 127.0.0.1",
+                          serve->host);
+    if (serve->dir[0] == '\0')
+        TRY(http_home_default(serve->dir, sizeof(serve->dir)));
+    TRY(http_home_open(serve->dir, &serve->home));
+    TRY(http_home_file(http_home_path(serve->home), "keys", keys, sizeof(keys)));
+    TRY(http_keys_make(keys));
+    return http_keys_load(keys, &serve->keys);
+}
+
+static enum shoal_status start(struct serve *serve)
+{
+    struct http_options options = {.host = serve->host,
+                                   .port = serve->port,
+                                   .keys = serve->is_open ? NULL : serve->keys,
+                                   .limits = HTTP_LIMITS_INIT};
+    options.handlers[HTTP_STS] = options.handlers[HTTP_IAM] = &http_identity_handler;
+    TRY(http_server_start(&options, &serve->server));
+    TRY(http_home_announce(serve->home, http_server_address(serve->server)));
+    printf("http://%s\n", http_server_address(serve->server));
+    if (fflush(stdout) != 0)
+        return base_error(SHOAL_ERR_SYSTEM, "cannot write to stdout");
+    return SHOAL_OK;
+}
+
+/* Blocked before any thread is made, so that all of them leave these signals to sigwait. */
+static void signals_hold(sigset_t *ends)
+{
+    sigemptyset(ends);
+    sigaddset(ends, SIGTERM);
+    sigaddset(ends, SIGINT);
+    sigaddset(ends, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, ends, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static enum shoal_status serve_run(struct serve *serve)
+{
+    sigset_t ends;
+    int came = 0;
+    signals_hold(&ends);
+    enum shoal_status status = prepare(serve);
+    if (status == SHOAL_OK)
+        status = start(serve);
+    if (status == SHOAL_OK)
+        sigwait(&ends, &came);
+    http_server_stop(serve->server);
+    http_keys_free(serve->keys);
+    http_home_close(serve->home);
+    return status;
+}
+
+int cmd_serve(int argc, char **argv)
+{
+    struct serve serve = {0};
+    struct arguments arguments = {.command = "serve",
+                                  .table = table,
+                                  .count = TABLE_COUNT,
+                                  .argc = argc,
+                                  .argv = argv,
+                                  .take = take,
+                                  .user = &serve,
+                                  .at = 1};
+    enum shoal_status status = boot_address_split(HTTP_HOME_LISTEN, serve.host, &serve.port);
+    if (status == SHOAL_OK)
+        status = arguments_take_all(&arguments);
+    if (status == SHOAL_OK && serve.wants_help) {
+        help_print();
+        return 0;
+    }
+    return arguments_exit("serve", status == SHOAL_OK ? serve_run(&serve) : status);
+}
