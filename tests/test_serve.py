@@ -7,7 +7,9 @@ import random
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.parse
+import urllib.request
 from datetime import timedelta
 
 import pytest
@@ -151,6 +153,36 @@ def test_who_one_is_and_what_one_may(service):
     ]
     with pytest.raises(ClientError, match="ValidationError.*RoleName must have"):
         iam.get_role(RoleName="a/b")
+
+
+def test_s3_behind_the_same_address(service):
+    s3 = service.client("s3", signature_version="s3v4")
+    s3.create_bucket(Bucket="data")
+    s3.put_object(Bucket="data", Key="a/b c+d?é", Body=b"hello", Metadata={"by": "me"})
+    got = s3.get_object(Bucket="data", Key="a/b c+d?é", Range="bytes=1-3")
+    assert got["Body"].read() == b"ell" and got["Metadata"] == {"by": "me"}
+    link = s3.generate_presigned_url(
+        "get_object", Params={"Bucket": "data", "Key": "a/b c+d?é"}, ExpiresIn=60
+    )
+    with urllib.request.urlopen(link, timeout=30) as reply:
+        assert reply.read() == b"hello"
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(link.replace("b%20c", "b%20x"), timeout=30)
+    with pytest.raises(ClientError, match="NoSuchKey"):
+        s3.get_object(Bucket="data", Key="none")
+
+
+def test_objects_outlive_a_killed_service(service):
+    s3 = service.client("s3")
+    s3.create_bucket(Bucket="data")
+    for i in range(5):
+        s3.put_object(Bucket="data", Key=f"k{i}", Body=b"x" * i * 1000)
+    service.process.kill()
+    service.process.wait()
+    again = Service(service.folder)
+    contents = again.client("s3").list_objects_v2(Bucket="data")["Contents"]
+    assert [each["Size"] for each in contents] == [0, 1000, 2000, 3000, 4000]
+    assert again.stop() == (0, "")
 
 
 def test_unknown_operations_are_named(service):

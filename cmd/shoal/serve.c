@@ -12,6 +12,7 @@
 #include "http/http.h"
 #include "http/identity.h"
 #include "http/keys.h"
+#include "s3/protocol.h"
 
 int cmd_serve(int argc, char **argv);
 
@@ -37,6 +38,8 @@ struct serve {
     bool is_open, wants_help;
     struct http_home *home;
     struct http_keys *keys;
+    struct s3_store *store;
+    struct s3_protocol s3;
     struct http_server *server;
 };
 
@@ -67,14 +70,14 @@ static void help_print(void)
         "\nexample:\n"
         "  shoal serve --dir ~/shoal &\n"
         "  eval \"$(shoal env --dir ~/shoal)\"\n"
-        "  aws sts get-caller-identity\n\n"
+        "  aws s3 mb s3://data\n\n"
         "The access keys are in DIR/keys, one `KEY SECRET [NAME]` a line; the first start makes\n"
         "a pair.\n");
 }
 
 static enum shoal_status prepare(struct serve *serve)
 {
-    char keys[HTTP_HOME_PATH_BYTES + 16];
+    char keys[HTTP_HOME_PATH_BYTES + 16], store[HTTP_HOME_PATH_BYTES + 16];
     if (serve->is_open && !boot_address_host_is_loopback(serve->host))
         return base_error(SHOAL_ERR_ARGUMENT,
                           "--no-auth would let everyone in who reaches %s: it goes with this "
@@ -85,7 +88,11 @@ static enum shoal_status prepare(struct serve *serve)
     TRY(http_home_open(serve->dir, &serve->home));
     TRY(http_home_file(http_home_path(serve->home), "keys", keys, sizeof(keys)));
     TRY(http_keys_make(keys));
-    return http_keys_load(keys, &serve->keys);
+    TRY(http_keys_load(keys, &serve->keys));
+    TRY(http_home_file(http_home_path(serve->home), "s3", store, sizeof(store)));
+    TRY(s3_store_open(store, &serve->store));
+    serve->s3.store = serve->store;
+    return SHOAL_OK;
 }
 
 static enum shoal_status start(struct serve *serve)
@@ -94,6 +101,8 @@ static enum shoal_status start(struct serve *serve)
                                    .port = serve->port,
                                    .keys = serve->is_open ? NULL : serve->keys,
                                    .limits = HTTP_LIMITS_INIT};
+    options.handlers[HTTP_S3] = s3_protocol_handler();
+    options.users[HTTP_S3] = &serve->s3;
     options.handlers[HTTP_STS] = options.handlers[HTTP_IAM] = &http_identity_handler;
     TRY(http_server_start(&options, &serve->server));
     TRY(http_home_announce(serve->home, http_server_address(serve->server)));
@@ -125,6 +134,8 @@ static enum shoal_status serve_run(struct serve *serve)
     if (status == SHOAL_OK)
         sigwait(&ends, &came);
     http_server_stop(serve->server);
+    if (serve->store != NULL)
+        s3_store_close(serve->store);
     http_keys_free(serve->keys);
     http_home_close(serve->home);
     return status;
