@@ -275,6 +275,32 @@ static enum shoal_status read_limits(struct reader *reader)
     return read_limit(object, "shared_memory_bytes", &limits->shared_memory_bytes);
 }
 
+static enum shoal_status read_doors(struct reader *reader)
+{
+    static const char *const members[] = {"port", "to", NULL};
+    json_t *array = json_object_get(reader->document, "doors");
+    struct job_door *doors;
+    size_t count = json_array_size(array);
+    if (array == NULL)
+        return SHOAL_OK;
+    if (!json_is_array(array) || count > JOB_DOORS_MAX)
+        return wrong("doors", "must be a list of at most 8 objects");
+    TRY(new_array(reader, count, sizeof(*doors), (void **)&doors));
+    for (size_t i = 0; i < count; i++) {
+        json_t *object = json_array_get(array, i);
+        int64_t port = 0;
+        TRY(check_members(object, "doors", members));
+        TRY(read_number(object, "port", &port));
+        if (port < 1 || port > 65535)
+            return wrong("port", "must be 1 to 65535");
+        doors[i].port = (int)port;
+        TRY(read_text(json_object_get(object, "to"), "to", &doors[i].to));
+    }
+    reader->description.plan.doors = doors;
+    reader->description.plan.door_count = (int)count;
+    return SHOAL_OK;
+}
+
 static enum shoal_status read_times(struct reader *reader)
 {
     struct job_description *description = &reader->description;
@@ -302,7 +328,7 @@ static enum shoal_status read_document(struct reader *reader)
 {
     static const char *const members[] = {
         "name",   "program", "directory", "root",          "environment",     "instances", "mounts",
-        "hidden", "limits",  "grace_s",   "max_runtime_s", "failure_grace_s", NULL};
+        "hidden", "limits",  "grace_s",   "max_runtime_s", "failure_grace_s", "doors",     NULL};
     struct job_plan *plan = &reader->description.plan;
     json_t *document = reader->document;
     const char **program = NULL, **hidden = NULL;
@@ -318,6 +344,7 @@ static enum shoal_status read_document(struct reader *reader)
     TRY(read_instances(reader));
     TRY(read_mounts(reader));
     TRY(read_limits(reader));
+    TRY(read_doors(reader));
     return read_times(reader);
 }
 

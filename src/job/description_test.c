@@ -28,6 +28,7 @@ static const char whole[] =
     "{\"from\": \"/usr\", \"to\": \"/usr\", \"access\": \"own-copy\"}],"
     "\"hidden\": [\"/var/lib/shoal\"],"
     "\"limits\": {\"memory_bytes\": 8589934592, \"core_thousands\": 4000},"
+    "\"doors\": [{\"port\": 8080, \"to\": \"127.0.0.1:9090\"}],"
     "\"max_runtime_s\": 3600, \"grace_s\": 60, \"failure_grace_s\": 5}";
 
 static char folder[] = "/tmp/shoal-description-XXXXXX";
@@ -75,6 +76,9 @@ static void test_everything_is_read(void **state)
     assert_int_equal(plan->mounts[1].access, JOB_OWN_COPY);
     assert_string_equal(plan->hidden[0], "/var/lib/shoal");
     assert_int_equal(plan->limits.memory_bytes, 8589934592);
+    assert_int_equal(plan->door_count, 1);
+    assert_int_equal(plan->doors[0].port, 8080);
+    assert_string_equal(plan->doors[0].to, "127.0.0.1:9090");
     assert_int_equal(description->max_runtime_s, 3600);
     job_description_free(description);
     assert_int_equal(base_memory_blocks(), 0);
@@ -113,6 +117,7 @@ static void test_each_fault_is_named(void **state)
         {"{\"mounts\": [{\"from\": \"/\"}]}", "\"to\" must be a text"},
         {"{\"mounts\": [{\"from\": \"/\", \"to\": \"/x\", \"access\": \"all\"}]}",
          "\"access\" must be read-only"},
+        {"{\"doors\": [{\"port\": 65536, \"to\": \"127.0.0.1:1\"}]}", "\"port\" must be 1 to"},
         {"{\"limits\": {\"memory_bytes\": 1.5}}", "\"memory_bytes\" must be a whole number"},
     };
     struct job_description *description;

@@ -65,6 +65,21 @@ static enum shoal_status check_mounts(const struct job_plan *plan)
     return SHOAL_OK;
 }
 
+static enum shoal_status check_doors(const struct job_plan *plan)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes;
+    if (plan->door_count < 0 || plan->door_count > JOB_DOORS_MAX)
+        return base_error(SHOAL_ERR_LIMIT, "%d doors: at most %d are possible", plan->door_count,
+                          JOB_DOORS_MAX);
+    for (int i = 0; i < plan->door_count; i++) {
+        if (plan->doors[i].port < 1 || plan->doors[i].port > 65535)
+            return base_error(SHOAL_ERR_ARGUMENT, "%d is no port", plan->doors[i].port);
+        TRY(forward_parse(plan->doors[i].to, &address, &bytes));
+    }
+    return SHOAL_OK;
+}
+
 static enum shoal_status check_plan(const struct job_plan *plan)
 {
     if (plan->count < 1 || plan->count > JOB_INSTANCES_MAX)
@@ -80,6 +95,7 @@ static enum shoal_status check_plan(const struct job_plan *plan)
             return base_error(SHOAL_ERR_ARGUMENT, "the instance's folder '%s' is not absolute",
                               plan->instances[i].folder);
     }
+    TRY(check_doors(plan));
     return check_mounts(plan);
 }
 
@@ -231,9 +247,10 @@ static void close_their_ends(struct job_instances *all)
 
 /* ---- waiting for all of them ---- */
 
-/* The next message on a socket, before the deadline. */
-static enum shoal_status await_message(int fd, const char *whose, int64_t deadline_ns,
-                                       struct instance_message *message)
+/* The next message on a socket, before the deadline, with what descriptors it has. */
+static enum shoal_status await_fds(int fd, const char *whose, int64_t deadline_ns,
+                                   struct instance_message *message, int fds[JOB_DOORS_MAX],
+                                   int *count)
 {
     struct pollfd poller = {.fd = fd, .events = POLLIN};
     int ready;
@@ -242,7 +259,7 @@ static enum shoal_status await_message(int fd, const char *whose, int64_t deadli
     if (ready <= 0)
         return base_error(SHOAL_ERR_TIMEOUT, "%s was not ready within %d s", whose,
                           READY_TIMEOUT_MS / 1000);
-    if (!instance_receive(fd, message))
+    if (!instance_receive_fds(fd, message, fds, count))
         return base_error(SHOAL_ERR_SYSTEM, "the first process of %s ended at once", whose);
     if (message->type == INSTANCE_FAILED)
         return base_error_errno(SHOAL_ERR_SYSTEM, message->error_number, "%s: %s", whose,
@@ -250,12 +267,25 @@ static enum shoal_status await_message(int fd, const char *whose, int64_t deadli
     return SHOAL_OK;
 }
 
+static enum shoal_status await_message(int fd, const char *whose, int64_t deadline_ns,
+                                       struct instance_message *message)
+{
+    int fds[JOB_DOORS_MAX], count;
+    return await_fds(fd, whose, deadline_ns, message, fds, &count);
+}
+
 static enum shoal_status await_ready(struct job_instances *all)
 {
     int64_t deadline_ns = base_deadline_ns(READY_TIMEOUT_MS);
     struct instance_message message;
     char name[JOB_HOST_BYTES];
-    TRY(await_message(all->hall_fd, "the job's network", deadline_ns, &message));
+    int doors[JOB_DOORS_MAX], door_count;
+    TRY(await_fds(all->hall_fd, "the job's network", deadline_ns, &message, doors, &door_count));
+    for (int i = 0; i < door_count; i++)
+        TRY(forward_add(&all->forward, doors[i], all->plan->doors[i].to));
+    if (door_count != all->plan->door_count)
+        return base_error(SHOAL_ERR_LIMIT,
+                          "too many open files for the doors of the job's network");
     for (int i = 0; i < all->plan->count; i++)
         TRY(await_message(all->instances[i].control_fd, job_host_name(i, name), deadline_ns,
                           &message));
@@ -364,6 +394,7 @@ static enum shoal_status control_ready(void *owner, short events)
 
 enum shoal_status job_instances_watch(struct job_instances *all, struct launch_loop *loop)
 {
+    TRY(forward_watch(&all->forward, loop));
     for (int i = 0; i < all->plan->count; i++) {
         struct instance *instance = &all->instances[i];
         if (instance->control_fd >= 0)
@@ -457,6 +488,7 @@ static void end_instance(struct instance *instance)
 void job_instances_end(struct job_instances *all)
 {
     close_their_ends(all);
+    forward_release(&all->forward);
     end_hall(all);
     for (int i = 0; i < all->plan->count; i++)
         end_instance(&all->instances[i]);

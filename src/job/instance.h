@@ -26,6 +26,7 @@
 #define JOB_INSTANCES_MAX 100
 #define JOB_MOUNTS_MAX    256
 #define JOB_HOST_BYTES    24
+#define JOB_DOORS_MAX     8
 
 enum job_access {
     JOB_READ_ONLY,
@@ -55,6 +56,13 @@ struct job_instance_plan {
     char *const *environment; /* exactly this; NULL behind */
 };
 
+/* A port of the job's network, at 10.77.0.1 ("host" in /etc/hosts), from which connections lead to
+ * an address that the maker reaches. */
+struct job_door {
+    int port;
+    const char *to; /* "127.0.0.1:8080": in numbers */
+};
+
 /* All is borrowed until job_instances_free. Zeroed is a start. */
 struct job_plan {
     const char *name; /* of the job: letters, digits and hyphens */
@@ -68,6 +76,8 @@ struct job_plan {
     int mount_count;
     const char *const *hidden; /* of the machine, that no instance may see; NULL behind, or NULL */
     struct job_limits limits;
+    const struct job_door *doors;
+    int door_count;
 };
 
 enum job_instance_state {

@@ -83,7 +83,8 @@ static enum shoal_status put_text(const char *folder, const char *name, const ch
 /* Freed by base_free. */
 static enum shoal_status hosts_text_create(int count, char **out)
 {
-    static const char head[] = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
+    static const char head[] = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
+                               "10.77.0.1 host\n";
     size_t capacity = sizeof(head) + (size_t)count * LINE_BYTES;
     char *text, address[INET_ADDRSTRLEN], name[JOB_HOST_BYTES];
     TRY(BASE_NEW_ARRAY(&text, capacity, "the hosts file"));

@@ -72,6 +72,51 @@ bool instance_receive(int fd, struct instance_message *message)
     return got == (ssize_t)sizeof(*message);
 }
 
+union fds_message {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(JOB_DOORS_MAX * sizeof(int))];
+};
+
+bool instance_send_fds(int fd, const struct instance_message *message, const int *fds, int count)
+{
+    union fds_message control = {0};
+    struct iovec part = {(void *)message, sizeof(*message)};
+    struct msghdr whole = {.msg_iov = &part, .msg_iovlen = 1};
+    if (count > 0) {
+        whole.msg_control = &control;
+        whole.msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
+        control.header = (struct cmsghdr){.cmsg_len = CMSG_LEN((size_t)count * sizeof(int)),
+                                          .cmsg_level = SOL_SOCKET,
+                                          .cmsg_type = SCM_RIGHTS};
+        memcpy(CMSG_DATA(&control.header), fds, (size_t)count * sizeof(int));
+    }
+    ssize_t sent;
+    while ((sent = sendmsg(fd, &whole, MSG_NOSIGNAL)) < 0 && errno == EINTR)
+        continue;
+    return sent == (ssize_t)sizeof(*message);
+}
+
+bool instance_receive_fds(int fd, struct instance_message *message, int fds[JOB_DOORS_MAX],
+                          int *count)
+{
+    union fds_message control = {0};
+    struct iovec part = {message, sizeof(*message)};
+    struct msghdr whole = {.msg_iov = &part,
+                           .msg_iovlen = 1,
+                           .msg_control = &control,
+                           .msg_controllen = sizeof(control)};
+    ssize_t got;
+    while ((got = recvmsg(fd, &whole, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR)
+        continue;
+    const struct cmsghdr *header = CMSG_FIRSTHDR(&whole);
+    *count = 0;
+    if (header != NULL && header->cmsg_type == SCM_RIGHTS) {
+        *count = (int)((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+        memcpy(fds, CMSG_DATA(header), (size_t)*count * sizeof(int));
+    }
+    return got == (ssize_t)sizeof(*message);
+}
+
 uint32_t instance_address(int index)
 {
     uint32_t base = 10u << 24 | 77u << 16;
@@ -161,13 +206,35 @@ static bool add_instance(struct job_instances *all, int index, int netlink_fd,
     return made;
 }
 
-static bool build_hall(struct job_instances *all, struct instance_message *failure)
+/* Opens the job's doors, by sockets that belong to this network whoever holds them. */
+static bool open_doors(const struct job_plan *plan, int fds[JOB_DOORS_MAX],
+                       struct instance_message *failure)
+{
+    int on = 1;
+    for (int i = 0; i < plan->door_count; i++) {
+        struct sockaddr_in address = {.sin_family = AF_INET,
+                                      .sin_port = htons((uint16_t)plan->doors[i].port),
+                                      .sin_addr = {instance_address(-1)}};
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        bool open = fds[i] >= 0 &&
+                    setsockopt(fds[i], SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+                    bind(fds[i], (struct sockaddr *)&address, sizeof(address)) == 0 &&
+                    listen(fds[i], SOMAXCONN) == 0;
+        if (instance_step_failed(failure, !open, "opening port %d of the job's network",
+                                 plan->doors[i].port))
+            return false;
+    }
+    return true;
+}
+
+static bool build_hall(struct job_instances *all, int doors[JOB_DOORS_MAX],
+                       struct instance_message *failure)
 {
     int netlink_fd = -1;
     struct instance_message go;
     if (all->user_namespace && !instance_receive(all->hall_own_fd, &go))
         _exit(0);
-    bool good = network_open(&netlink_fd, failure);
+    bool good = network_open(&netlink_fd, failure) && open_doors(all->plan, doors, failure);
     for (int i = 0; good && i < all->plan->count; i++)
         good = add_instance(all, i, netlink_fd, failure);
     if (netlink_fd >= 0)
@@ -188,6 +255,7 @@ static void clear_hall(struct job_instances *all)
 void instance_hall_run(struct job_instances *all)
 {
     static int fds[FDS_MAX];
+    int doors[JOB_DOORS_MAX];
     struct instance_message report = {.type = INSTANCE_READY}, ignored;
     sigset_t signals;
     sigfillset(&signals);
@@ -195,9 +263,12 @@ void instance_hall_run(struct job_instances *all)
     setsid();
     prctl(PR_SET_NAME, "shoal-hall");
     instance_close_all_but(fds, hall_descriptors(all, fds));
-    if (!build_hall(all, &report))
+    bool built = build_hall(all, doors, &report);
+    if (!built)
         report.type = INSTANCE_FAILED;
-    instance_send(all->hall_own_fd, &report);
+    instance_send_fds(all->hall_own_fd, &report, doors, built ? all->plan->door_count : 0);
+    for (int i = 0; built && i < all->plan->door_count; i++)
+        close(doors[i]);
     for (int i = 0; i < all->plan->count; i++) {
         close(all->instances[i].first_fd);
         close(all->instances[i].output_write_fd);

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "job/forward.h"
 #include "job/instance.h"
 #include "job/limits.h"
 
@@ -53,9 +54,10 @@ struct instance {
 struct job_instances {
     const struct job_plan *plan;
     bool user_namespace;
-    pid_t hall_pid;             /* -1: none */
-    int hall_fd;                /* the maker's end */
-    int hall_own_fd;            /* the hall's end */
+    pid_t hall_pid;  /* -1: none */
+    int hall_fd;     /* the maker's end */
+    int hall_own_fd; /* the hall's end */
+    struct forward forward;
     struct instance *instances; /* [plan->count] */
 };
 
@@ -80,6 +82,10 @@ bool instance_step_failed(struct instance_message *failure, bool failed, const c
 bool instance_send(int fd, const struct instance_message *message);
 /* Blocks for the next one; false at the end. */
 bool instance_receive(int fd, struct instance_message *message);
+/* The same with descriptors, at most JOB_DOORS_MAX, which the receiver closes. */
+bool instance_send_fds(int fd, const struct instance_message *message, const int *fds, int count);
+bool instance_receive_fds(int fd, struct instance_message *message, int fds[JOB_DOORS_MAX],
+                          int *count);
 /* Closes all descriptors above 2 but these. Sorts them. */
 void instance_close_all_but(int *fds, int count);
 

@@ -3,10 +3,12 @@
  * instance_test.c: real instances run real programs. What they see, how they reach each other, how
  * they end, and that nothing is left, as root and as a plain user.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <grp.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -301,6 +303,65 @@ static void test_three_instances_reach_each_other(void **state)
     trial_release(&trial);
 }
 
+/* A server outside, of which the instances know only the port of their own network. */
+static int start_echo(int *port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(listen(fd, 16), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
+    *port = ntohs(address.sin_port);
+    pid_t pid = fork();
+    while (pid == 0) {
+        char data[4096];
+        int client = accept(fd, NULL, NULL);
+        for (ssize_t got; (got = read(client, data, sizeof(data))) > 0;) {
+            if (write(client, data, (size_t)got) != got)
+                _exit(1);
+        }
+        close(client);
+    }
+    close(fd);
+    return pid;
+}
+
+static const char through_the_door[] =
+    "import socket, threading\n"
+    "data = bytes(range(256)) * 20000\n"
+    "with socket.create_connection(('host', 8080)) as c:\n"
+    "    def send(): c.sendall(data); c.shutdown(socket.SHUT_WR)\n"
+    "    threading.Thread(target=send).start()\n"
+    "    got = b''.join(iter(lambda: c.recv(65536), b''))\n"
+    "print(got == data)\n"
+    "with socket.create_connection(('host', 8081)) as c: print(c.recv(1) == b'')\n"
+    "for port in (8080, 22, 80):\n"
+    "    try: socket.create_connection(('127.0.0.1', port), 1); print('in')\n"
+    "    except OSError: print('no')\n";
+
+static void test_a_door_leads_to_one_address_only(void **state)
+{
+    (void)state;
+    struct trial trial;
+    int port;
+    char to[64];
+    pid_t echo = start_echo(&port);
+    snprintf(to, sizeof(to), "127.0.0.1:%d", port);
+    const struct job_door doors[] = {{8080, to}, {8081, "127.0.0.1:1"}};
+    trial_plan(&trial, 2, through_the_door);
+    trial.program[0] = (char *)"python3";
+    trial.plan.doors = doors;
+    trial.plan.door_count = 2;
+    trial_start(&trial);
+    trial_wait(&trial);
+    kill(echo, SIGKILL);
+    waitpid(echo, NULL, 0);
+    expect_log(&trial, 0, "True\nTrue\nno\nno\nno\n");
+    expect_log(&trial, 1, "True\nTrue\nno\nno\nno\n");
+    trial_release(&trial);
+}
+
 /* ---- ends ---- */
 
 static void test_exit_codes_and_signals_are_told_apart(void **state)
@@ -399,6 +460,13 @@ static void test_faults_of_a_plan_are_named(void **state)
     trial.plan.root = "/nowhere";
     assert_int_equal(job_instances_create(&trial.plan, &trial.all), SHOAL_ERR_SYSTEM);
     assert_non_null(strstr(base_error_text(), "the root folder /nowhere"));
+    trial.plan.root = NULL;
+    const struct job_door nowhere = {8080, "localhost:http"};
+    trial.plan.doors = &nowhere;
+    trial.plan.door_count = 1;
+    assert_int_equal(job_instances_create(&trial.plan, &trial.all), SHOAL_ERR_ARGUMENT);
+    assert_non_null(strstr(base_error_text(), "no address in numbers"));
+    trial.plan.door_count = 0;
     trial.plan.name = "no/name";
     assert_int_equal(job_instances_create(&trial.plan, &trial.all), SHOAL_ERR_ARGUMENT);
     trial_release(&trial);
@@ -528,6 +596,7 @@ int main(void)
         cmocka_unit_test(test_mounts_and_hidden_places),
         cmocka_unit_test(test_a_root_of_its_own),
         cmocka_unit_test(test_three_instances_reach_each_other),
+        cmocka_unit_test(test_a_door_leads_to_one_address_only),
         cmocka_unit_test(test_exit_codes_and_signals_are_told_apart),
         cmocka_unit_test(test_signals_reach_the_program),
         cmocka_unit_test(test_a_kill_ends_the_whole_tree),
