@@ -237,13 +237,15 @@ def job_checkpoint(rank, size, folder, partial):
     return losses[2:]
 
 
-def job_resume(rank, size, folder, partial, config):
+def job_resume(rank, size, folder, partial, config, is_delayed):
     """Loads what job_checkpoint saved, with another seed, and trains on."""
     import smdistributed.modelparallel.torch as smp
 
     smp.init({"microbatches": MICROBATCHES} | config)
     torch.manual_seed(9)
-    model = smp.DistributedModel(Net())
+    with smp.delay_param_initialization(is_delayed):
+        network = Net()
+    model = smp.DistributedModel(network)
     optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-2))
     content = smp.resume_from_checkpoint(folder, partial=partial)
     return content, train_on(smp, model, optimizer, list(batches(4))[2:])
@@ -267,9 +269,11 @@ def train_on(smp, model, optimizer, steps):
 @pytest.mark.parametrize("partial", [True, False], ids=["parts", "whole"])
 def test_training_goes_on_from_a_checkpoint(two, tmp_path, partial):
     (wanted, _) = two.run(job_checkpoint, str(tmp_path), partial)
-    for content, losses in two.run(job_resume, str(tmp_path), partial, {"partitions": 2}):
-        assert content == {"epoch": 3}
-        assert losses == wanted
+    for is_delayed in (False, True):
+        resumed = two.run(job_resume, str(tmp_path), partial, {"partitions": 2}, is_delayed)
+        for content, losses in resumed:
+            assert content == {"epoch": 3}
+            assert losses == wanted
 
 
 def job_forward(rank, size):
@@ -384,7 +388,7 @@ def alone_uneven(size, count, divides_by_all):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     data = [uneven(rank, size, count) for rank in range(size)]
     steps = [[own[i] for own in data if i < len(own)] for i in range(count + size - 1)]
-    for present in [*steps, [own[0] for own in data]]:
+    for present in [*steps, [uneven(rank, size, 1)[0] for rank in range(size)]]:
         optimizer.zero_grad()
         for inputs, classes in present:
             loss = F.cross_entropy(model(inputs), classes)
@@ -393,26 +397,29 @@ def alone_uneven(size, count, divides_by_all):
     return model.state_dict()
 
 
-def job_join(rank, size, config, divides_by_all):
+def job_join(rank, size, config, count, divides_by_all):
+    """The first copy has the most steps, for it decides how the model is divided."""
     import smdistributed.modelparallel.torch as smp
 
     smp.init({"microbatches": 2, "ddp": True} | config)
     torch.manual_seed(1)
     model = smp.DistributedModel(Net())
     optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-2))
-    own = uneven(smp.dp_rank(), smp.dp_size(), 2)
+    copy = smp.dp_size() - 1 - smp.dp_rank()
     with model.join(divide_by_initial_world_size=divides_by_all):
-        train_on(smp, model, optimizer, own)
-    train_on(smp, model, optimizer, own[:1])
+        train_on(smp, model, optimizer, uneven(copy, smp.dp_size(), count))
+    train_on(smp, model, optimizer, uneven(copy, smp.dp_size(), 1)[:1])
     return model.state_dict()
 
 
 @pytest.mark.parametrize(
-    "partitions, divides_by_all", [(2, True), (1, False)], ids=["2x2", "1x4-those-there"]
+    "partitions, count, divides_by_all",
+    [(2, 0, True), (2, 2, True), (1, 2, False)],
+    ids=["2x2-one-without", "2x2", "1x4-those-there"],
 )
-def test_copies_with_fewer_steps_join(four, partitions, divides_by_all):
-    wanted = alone_uneven(4 // partitions, 2, divides_by_all)
-    for got in four.run(job_join, {"partitions": partitions}, divides_by_all):
+def test_copies_with_fewer_steps_join(four, partitions, count, divides_by_all):
+    wanted = alone_uneven(4 // partitions, count, divides_by_all)
+    for got in four.run(job_join, {"partitions": partitions}, count, divides_by_all):
         for name, one in wanted.items():
             torch.testing.assert_close(got[name], one, rtol=1e-3, atol=1e-5)
 

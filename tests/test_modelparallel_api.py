@@ -57,7 +57,7 @@ class Odd(torch.nn.Module):
         self.table = torch.nn.Embedding(7, WIDTH, padding_idx=0)
         self.first = torch.nn.Linear(WIDTH, WIDTH)
         self.norm = torch.nn.BatchNorm1d(WIDTH)
-        self.scale = torch.nn.Parameter(torch.ones(WIDTH) * 0.5)
+        self.scale = torch.nn.Parameter(torch.randn(WIDTH) * 0.5)
         self.register_buffer("mask", torch.tril(torch.ones(WIDTH, WIDTH)), persistent=False)
         self.register_buffer("rates", torch.linspace(0, 0.3, 4))
         drops = [rate.item() for rate in torch.linspace(0, 0.3, 4)]
@@ -69,6 +69,9 @@ class Odd(torch.nn.Module):
         for layer in self.layers[1:]:
             layer.weight.data.normal_(0, 0.1)
             layer.weight.data = layer.weight.data * 2
+        own = torch.Generator().manual_seed(9)
+        torch.nn.init.uniform_(self.layers[3].bias, generator=own)
+        torch.nn.init.trunc_normal_(self.layers[2].weight, generator=own)
         torch.manual_seed(77)
         torch.nn.init.xavier_uniform_(self.layers[3].weight)
         self.layers[2].bias = self.layers[1].bias
@@ -100,6 +103,7 @@ def job_values(rank, size, partitions):
     torch.manual_seed(5)
     with smp.delay_param_initialization():
         model = Odd()
+        assert "after smp.delay_param_initialization()" in outcome(smp.DistributedModel, model)[1]
     model = smp.DistributedModel(model.apply(initialise_again))
     assert abs(model.get_module().drop_sum - 0.6) < 1e-6
     early = outcome(model.state_dict) if partitions > 1 else None

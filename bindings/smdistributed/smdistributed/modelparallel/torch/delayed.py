@@ -61,7 +61,9 @@ class _Ref:
 
 @dataclass
 class _Operation:
-    """random_state: Of the generator before it, where the program has set it."""
+    """generator: Key of the one that it draws from.
+    random_state: Of that before it, where the program has set it.
+    """
 
     function: Any
     args: Any
@@ -70,7 +72,7 @@ class _Operation:
     reads: set[int]
     writes: set[int]
     default_dtype: torch.dtype
-    generator: torch.Generator | None = None
+    generator: int | None = None
     random_state: torch.Tensor | None = None
 
 
@@ -80,7 +82,8 @@ class _Record:
 
     operations: list[_Operation] = field(default_factory=list)
     storages: dict[int, torch.UntypedStorage] = field(default_factory=dict)
-    random_states: dict[torch.Generator, torch.Tensor] = field(default_factory=dict)
+    random_states: dict[int, torch.Tensor] = field(default_factory=dict)
+    generators: list[torch.Generator] = field(default_factory=list)
     is_on: bool = False
     counted: int = 0  # operations that are in the sum
     sum: int = 0
@@ -93,6 +96,7 @@ class _Record:
         self.operations.clear()
         self.storages.clear()
         self.random_states.clear()
+        self.generators.clear()
         self.counted = self.sum = 0
 
     @contextmanager
@@ -164,8 +168,8 @@ class _Record:
         dtype = torch.get_default_dtype()
         made = _Operation(function, args, kwargs, refs, reads, writes, dtype)
         if torch.Tag.nondeterministic_seeded in function.tags:
-            made.generator = kwargs.get("generator") or torch.default_generator
-            made.random_state = self._new_state(made.generator)
+            drawn = kwargs.pop("generator", None) or torch.default_generator
+            made.generator, made.random_state = drawn._cdata, self._new_state(drawn)
         self.operations.append(made)
 
     def note_whole(
@@ -188,7 +192,7 @@ class _Record:
                 {ref.key},
                 {ref.key},
                 dtype,
-                drawn,
+                drawn._cdata,
                 self._new_state(drawn),
             )
         )
@@ -198,10 +202,11 @@ class _Record:
 
     def _new_state(self, generator: torch.Generator) -> torch.Tensor | None:
         """If it was set since the last recorded operation, which draws nothing yet."""
-        state, before = generator.get_state(), self.random_states.get(generator)
+        state, before = generator.get_state(), self.random_states.get(generator._cdata)
         if before is not None and torch.equal(state, before):
             return None
-        self.random_states[generator] = state
+        self.random_states[generator._cdata] = state
+        self.generators.append(generator)  # so that no other one gets its key
         return state
 
     # ---- values
@@ -302,10 +307,10 @@ class _Replay:
             for key in one.reads | one.writes
         }
         self.storages: dict[int, torch.UntypedStorage] = {}
-        self.generators: dict[torch.Generator, torch.Generator] = {}
+        self.generators: dict[int, torch.Generator] = {}
 
     def run(self) -> dict[int, torch.UntypedStorage]:
-        default_dtype = torch.get_default_dtype()
+        default_dtype, random_state = torch.get_default_dtype(), torch.get_rng_state()
         try:
             with torch.no_grad():
                 for i, one in enumerate(self.operations):
@@ -317,16 +322,22 @@ class _Replay:
                         self._draw(one)
         finally:
             torch.set_default_dtype(default_dtype)
+            torch.set_rng_state(random_state)
         return self.storages
 
     def _kwargs(self, one: _Operation) -> dict[str, Any]:
-        """With a generator that is at the same place as the program's was."""
+        """With a generator that is at the same place as the program's was: torch's own, or another
+        in place of one that the program made."""
         if one.generator is None:
             return one.kwargs
-        generator = self.generators.setdefault(one.generator, torch.Generator())
+        is_own = one.generator == torch.default_generator._cdata
+        generator = torch.default_generator if is_own else self._in_place_of(one.generator)
         if one.random_state is not None:
             generator.set_state(one.random_state)
-        return one.kwargs | {"generator": generator}
+        return one.kwargs if is_own else one.kwargs | {"generator": generator}
+
+    def _in_place_of(self, generator: int) -> torch.Generator:
+        return self.generators.setdefault(generator, torch.Generator())
 
     def _carry_out(self, one: _Operation) -> None:
         def tensor(ref: _Ref) -> torch.Tensor:

@@ -77,6 +77,11 @@ class DistributedModel(torch.nn.Module, Joinable):
             module.to(self.dtype)
         if state.model is not None:
             raise StepUsageError("there is a DistributedModel in this process already")
+        if delayed.RECORD.is_on:
+            raise StepUsageError(
+                "make the DistributedModel after smp.delay_param_initialization(), not within it: "
+                "the context is for what is wrapped"
+            )
         self.module = module
         self.averages = average_grads_across_microbatches
         self.counts_time = trace_execution_times
