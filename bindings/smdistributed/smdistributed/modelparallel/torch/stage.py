@@ -45,8 +45,12 @@ class Mode:
     @contextmanager
     def entered(self) -> Iterator[None]:
         on = self.autocast is not None
-        with torch.set_grad_enabled(self.grad), torch.autocast("cpu", self.autocast, enabled=on):
-            yield
+        with torch.set_grad_enabled(self.grad):
+            if not on and not torch.is_autocast_enabled("cpu"):
+                yield
+                return
+            with torch.autocast("cpu", self.autocast, enabled=on):
+                yield
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ tensors are slots; the tensors travel as values of the pipe."""
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,25 @@ class Slot:
     index: int
 
 
+# In the plainest structures, which are walked without torch's registry of containers.
+_LEAVES = {type(None), bool, int, float, str}
+
+
+def _mapped(kind: type, function: Callable, structure: Any) -> Any:
+    """With function(x) in place of each x of that type; tree_map_only, but several times as fast
+    where the structure is of tuples, lists and dictionaries."""
+    if isinstance(structure, kind):
+        return function(structure)
+    container = type(structure)
+    if container in _LEAVES:
+        return structure
+    if container is tuple or container is list:
+        return container([_mapped(kind, function, one) for one in structure])
+    if container is dict:
+        return {key: _mapped(kind, function, one) for key, one in structure.items()}
+    return tree_map_only(kind, function, structure)
+
+
 def take_out(structure: Any) -> tuple[Any, list[torch.Tensor]]:
     """The structure with slots, and the tensors. A tensor that is there twice has one slot."""
     tensors: list[torch.Tensor] = []
@@ -34,12 +53,12 @@ def take_out(structure: Any) -> tuple[Any, list[torch.Tensor]]:
             tensors.append(tensor)
         return slot
 
-    return tree_map_only(torch.Tensor, replace, structure), tensors
+    return _mapped(torch.Tensor, replace, structure), tensors
 
 
 def fill_in(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
     """The reverse of take_out."""
-    return tree_map_only(Slot, lambda slot: tensors[slot.index], structure)
+    return _mapped(Slot, lambda slot: tensors[slot.index], structure)
 
 
 def packed(structure: Any, whose: str) -> bytes:
