@@ -187,7 +187,7 @@ def peers_plot(rows):
 
 
 def rate_bits(text):
-    """"1gbit", "200mbit": bits in a second."""
+    """ "1gbit", "200mbit": bits in a second."""
     return float(text[:-4]) * {"gbit": 1e9, "mbit": 1e6}[text[-4:]]
 
 

@@ -13,9 +13,9 @@ are. The same stages make steps in each of these ways, in the same processes, by
     torch-gloo    the same over Gloo
 
 The loss belongs to the last stage. The time of a step is that from the end of one to the end of the
-next, in a block of steps back to back, whose first is not counted; the slowest rank counts. In a
-last step of each block all activations and gradients that arrive are checked. Rank 0 prints a JSON
-line for each way, schedule, number of microbatches and round.
+next, in a block of steps back to back; the slowest rank counts. Before each block all activations
+and gradients that arrive are checked, in a step that is not counted, and neither is the next one.
+Rank 0 prints a JSON line for each way, schedule, number of microbatches and round.
 """
 
 import argparse
@@ -40,7 +40,7 @@ PR_SET_TIMERSLACK = 29
 WIDTH = 1024  # elements in a row of an activation
 FLOAT_BYTES = 4
 PATTERN = 251  # values of activations and gradients
-WARM_STEPS = 2
+SPIN_S = 5e-4  # the end of a wait: a sleeping thread comes back later than it should
 WAYS = ("shoal", "torch-shoal", "torch-gloo")
 SCHEDULES = {"simple": ScheduleGPipe, "interleaved": Schedule1F1B}
 
@@ -53,6 +53,13 @@ class Device:
         rows = max(arguments.bytes // (WIDTH * FLOAT_BYTES), 1)
         self.pattern = (torch.arange(rows * WIDTH) % PATTERN).float().view(rows, WIDTH)
         self.checks, self.checked = False, 0
+
+    def work(self, seconds):
+        end = time.monotonic() + seconds
+        if seconds > SPIN_S:
+            time.sleep(seconds - SPIN_S)
+        while time.monotonic() < end:
+            pass
 
     def check(self, arrived, number):
         """The pattern, plus this."""
@@ -69,13 +76,13 @@ class Work(torch.autograd.Function):
     @staticmethod
     def forward(context, inputs, weight, stage):
         context.stage = stage
-        time.sleep(stage.device.forward_s)
+        stage.device.work(stage.device.forward_s)
         return inputs.view_as(inputs)
 
     @staticmethod
     def backward(context, gradient):
         stage, arrived = context.stage, gradient.view_as(gradient)  # waits for a promise
-        time.sleep(stage.device.backward_s)
+        stage.device.work(stage.device.backward_s)
         if stage.is_first:
             stage.device.check(arrived, 0)
         return arrived, torch.zeros(1), None
@@ -114,18 +121,27 @@ class Loss(torch.nn.Module):
         return Difference.apply(outputs, target, self.device)
 
 
+class LastStage(torch.nn.Module):
+    def __init__(self, device):
+        super().__init__()
+        self.stage, self.loss = Stage(device, False), Loss(device)
+
+    def forward(self, inputs, target):
+        return self.loss(self.stage(inputs), target)
+
+
 class Model(torch.nn.Module):
     """All stages, as a user of smdistributed.modelparallel writes them."""
 
     def __init__(self, device, stages):
         super().__init__()
-        self.stages = torch.nn.ModuleList(Stage(device, i == 0) for i in range(stages))
-        self.loss = Loss(device)
+        self.stages = torch.nn.ModuleList(Stage(device, i == 0) for i in range(stages - 1))
+        self.last = LastStage(device)
 
     def forward(self, inputs, target):
         for stage in self.stages:
             inputs = stage(inputs)
-        return self.loss(inputs, target)
+        return self.last(inputs, target)
 
 
 @smp.step
@@ -145,7 +161,7 @@ class Promised:
         model = Model(device, count)
         for i, stage in enumerate(model.stages):
             smp.set_partition(stage, i)
-        smp.set_partition(model.loss, count - 1)
+        smp.set_partition(model.last, count - 1)
         self.model = smp.DistributedModel(model)
 
     def step(self, inputs, targets):
@@ -193,19 +209,17 @@ def block_s(way, device, microbatches, steps):
     """The time of a step."""
     targets = torch.arange(microbatches)
     inputs = torch.cat([device.pattern + number for number in range(microbatches)])
-    ends = []
-    for _ in range(WARM_STEPS):
-        way.step(inputs, targets)
-    dist.barrier()
-    for _ in range(steps + 1):
-        way.step(inputs, targets)
-        ends.append(time.monotonic())
     device.checks, device.checked = True, 0
     way.step(inputs, targets)
     device.checks = False
     is_end = dist.get_rank() in (0, dist.get_world_size() - 1)
     if device.checked != (microbatches if is_end else 0):
         raise SystemExit(f"wrong result: {device.checked} of {microbatches} microbatches came")
+    dist.barrier()
+    ends = []
+    for _ in range(steps + 1):
+        way.step(inputs, targets)
+        ends.append(time.monotonic())
     return slowest((ends[-1] - ends[0]) / steps)
 
 
