@@ -314,6 +314,8 @@ static int start_echo(int *port)
     assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
     *port = ntohs(address.sin_port);
     pid_t pid = fork();
+    if (pid == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
     while (pid == 0) {
         char data[4096];
         int client = accept(fd, NULL, NULL);
@@ -359,6 +361,27 @@ static void test_a_door_leads_to_one_address_only(void **state)
     waitpid(echo, NULL, 0);
     expect_log(&trial, 0, "True\nTrue\nno\nno\nno\n");
     expect_log(&trial, 1, "True\nTrue\nno\nno\nno\n");
+    trial_release(&trial);
+}
+
+/* The bridge has the same address when the ports of instances that have ended go. */
+static void test_a_door_stays_when_other_instances_go(void **state)
+{
+    (void)state;
+    struct trial trial;
+    trial_plan(&trial, 3,
+               "import socket, time\n"
+               "for _ in range(10 if socket.gethostname() == 'algo-1' else 2):\n"
+               "    with socket.create_connection(('host', 8080), 2) as c: c.recv(1)\n"
+               "    time.sleep(0.05)\n"
+               "print('done')\n");
+    const struct job_door door = {8080, "127.0.0.1:1"};
+    trial.program[0] = (char *)"python3";
+    trial.plan.doors = &door;
+    trial.plan.door_count = 1;
+    trial_start(&trial);
+    trial_wait(&trial);
+    expect_log(&trial, 0, "done\n");
     trial_release(&trial);
 }
 
@@ -597,6 +620,7 @@ int main(void)
         cmocka_unit_test(test_a_root_of_its_own),
         cmocka_unit_test(test_three_instances_reach_each_other),
         cmocka_unit_test(test_a_door_leads_to_one_address_only),
+        cmocka_unit_test(test_a_door_stays_when_other_instances_go),
         cmocka_unit_test(test_exit_codes_and_signals_are_told_apart),
         cmocka_unit_test(test_signals_reach_the_program),
         cmocka_unit_test(test_a_kill_ends_the_whole_tree),

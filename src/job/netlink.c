@@ -93,11 +93,15 @@ int netlink_open(void)
     return socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 }
 
+/* Without an address of its own a bridge takes the lowest one of its ports, and another when that
+ * port goes: whoever has sent to it before would go on sending to nobody. */
 int netlink_add_bridge(int fd, const char *name)
 {
+    static const unsigned char address[6] = {0x02, 0x00, 10, 77, 0, 1}; /* locally administered */
     struct request request;
     request_init(&request, RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, sizeof(struct ifinfomsg));
     put_name(&request, IFLA_IFNAME, name);
+    put(&request, IFLA_ADDRESS, address, sizeof(address));
     struct rtattr *information = nest_begin(&request, IFLA_LINKINFO);
     put_name(&request, IFLA_INFO_KIND, "bridge");
     nest_end(&request, information);
