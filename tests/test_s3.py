@@ -168,6 +168,9 @@ def test_large_objects_by_the_transfer_manager(s3, bucket):
     assert s3.head_object(Bucket=bucket, Key="row")["Metadata"] == {"new": "1"}
     assert code_of(s3.copy_object, Bucket=bucket, Key="row",
                    CopySource={"Bucket": bucket, "Key": "row"}) == "InvalidRequest"
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="u")["UploadId"]
+    assert code_of(s3.upload_part_copy, Bucket=bucket, Key="u", UploadId=upload, PartNumber=1,
+                   CopySource={"Bucket": bucket, "Key": "none"}) == "NoSuchKey"
 
 
 def test_an_upload_by_hand(s3, bucket):

@@ -272,7 +272,7 @@ enum s3_code s3_part_copy(struct s3_call *call)
 {
     const char *bucket, *key;
     struct s3_conditions conditions;
-    struct s3_object object;
+    struct s3_object object = {0};
     struct s3_range range;
     int number;
     s3_conditions_of(call, "x-amz-copy-source-", &conditions);
