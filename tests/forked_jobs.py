@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of several ranks, one after the other, each in processes of its own, of which the imports
-were made before: a start of torch takes seconds.
+"""Jobs of several ranks, one after the other, each in processes of its own, which come from one
+that has made the imports: a start of torch takes seconds.
 
 Functions named job_* run on the ranks: job(rank, size, *arguments) as in ranks.py.
 """
@@ -8,6 +8,7 @@ Functions named job_* run on the ranks: job(rank, size, *arguments) as in ranks.
 from __future__ import annotations
 
 import atexit
+import copy
 import importlib
 import os
 import pickle
@@ -30,9 +31,9 @@ def _import(_rank: int, _size: int, *modules: str) -> None:
     torch.set_num_threads(1)
 
 
-def _in_fork(rank: int, size: int, port: int, function, arguments):
-    """Runs the function in a child, with what a launcher would set; gives what it returns or
-    raises, or the child's status if it does neither."""
+def _fork(rank: int, size: int, port: int, function, arguments):
+    """A child that runs the function, with what a launcher would set; what it returns or raises
+    can be read from the descriptor."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -50,21 +51,38 @@ def _in_fork(rank: int, size: int, port: int, function, arguments):
         atexit._run_exitfuncs()  # groups are closed, as at the end of any program
         os._exit(0)
     os.close(writer)
-    with os.fdopen(reader, "rb") as stream:
-        data = stream.read()
-    _, status = os.waitpid(child, 0)
-    return pickle.loads(data) if data else (None, os.waitstatus_to_exitcode(status))
+    return child, reader
+
+
+def _run_forks(_rank: int, _size: int, size: int, port: int, function, arguments):
+    """What the ranks' children give, or the status of one that gives nothing."""
+    children = [_fork(rank, size, port, function, arguments) for rank in range(size)]
+    outcomes = []
+    for child, reader in children:
+        with os.fdopen(reader, "rb") as stream:
+            data = stream.read()
+        _, status = os.waitpid(child, 0)
+        outcomes.append(pickle.loads(data) if data else (None, os.waitstatus_to_exitcode(status)))
+    return outcomes
 
 
 class Jobs(ranks.Ranks):
-    """`size` processes that have imported these modules."""
+    """A process that has imported these modules, for jobs of `size` ranks."""
 
     def __init__(self, size: int, *modules: str):
-        super().__init__(size, _import, *modules)
+        super().__init__(1, _import, *modules)
+        self.job_size = size
+
+    def of(self, size: int) -> Jobs:
+        """The same process, for jobs of another size."""
+        other = copy.copy(self)
+        other.job_size = size
+        return other
 
     def outcomes(self, function, *arguments):
         """Of each rank: (True, result), (False, (type, text, traceback)) or (None, status)."""
-        return self.call(_in_fork, free_port(), function, arguments)
+        (found,) = self.call(_run_forks, self.job_size, free_port(), function, arguments)
+        return found
 
     def run(self, function, *arguments):
         """What the job returns on each rank; none may fail."""
