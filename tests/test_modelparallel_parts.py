@@ -69,13 +69,22 @@ def test_the_environment_has_it(monkeypatch):
         ({"partitions": 2, "placement_strategy": "DPP"}, "'cluster', 'spread', 'DPT'"),
         ({"partitions": 2, "memory_weight": 1.5}, "a number from 0 to 1, not 1.5"),
         ({"partitions": 2, "ddp": "yes"}, "'ddp' must be true or false, not 'yes'"),
-        ({"partitions": 2, "ddp_port": 1234}, "'ddp_port' needs 'ddp': true"),
+        ({"partitions": 2, "ddp_port": 1234}, "'ddp_port' needs 'ddp'"),
         ({"partitions": 2, "auto_partition": False}, "needs 'default_partition'"),
         ({"partitions": 2, "default_partition": 2}, "less than 'pipeline_parallel_degree'"),
         ({"partitions": 2, "ddp": True, "horovod": True}, "exclude each other"),
         ({"partitions": 2, "fp16": True, "bf16": True}, "exclude each other"),
         ({"partitions": 2, "tensor_parallel_degree": 2}, "needs 'ddp': true"),
         ({"partitions": 2, "offload_activations": True}, "not supported by Shoal yet"),
+        ({"partitions": 2, "load_partition": True}, "not supported by Shoal yet"),
+        ({"partitions": 2, "partition_file": 3}, "'partition_file' must be a text, not 3"),
+        ({"partitions": 2, "contiguous": 2}, "'contiguous' must be true or false, not 2"),
+        ({"partitions": 2.0}, "'partitions' must be an integer of at least 1, not 2.0"),
+        ({"partitions": 2, "active_microbatches": 0}, "an integer of at least 1, not 0"),
+        ({"partitions": 2, "optimize": "size"}, "one of 'memory', 'speed', not 'size'"),
+        ({"partitions": 2, "default_partition": -1}, "an integer of at least 0, not -1"),
+        ({"partitions": 2, "ddp": True, "ddp_port": -1}, "an integer from 0 to 65535, not -1"),
+        ({"partitions": 2, "sdp_gradient_clipping": "1"}, "a number of at least 0, not '1'"),
         ([("partitions", 2)], "must be a dictionary, not list"),
     ],
 )
@@ -87,6 +96,24 @@ def test_a_wrong_configuration_names_the_key(parameters, text):
 def distribution(**changes):
     strategy = {"enabled": True, "parameters": {"partitions": 2, "microbatches": 4}}
     return {"smdistributed": {"modelparallel": strategy}, "mpi": MPI} | changes
+
+
+def test_what_the_sdk_takes_is_taken(tmp_path, monkeypatch):
+    """Numbers for truth values, the name of a file for the keys, a port without use."""
+    given = Config({"partitions": 2, "ddp": 0, "ddp_port": 1234, "auto_partition": 1})
+    assert given.ddp is False and given.auto_partition is True
+    file = tmp_path / "config.json"
+    file.write_text('{"partitions": 4, "ddp": true}')
+    strategy = {"enabled": True, "parameters": str(file)}
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert Config(distribution(smdistributed={"modelparallel": strategy})).partitions == 4
+    assert plan.group("cluster", 8, 4, 1, "dp", 6) == [2, 6]
+    file.write_text("partitions: 4")
+    with pytest.raises(ConfigurationError, match="config.json is not JSON"):
+        Config(distribution(smdistributed={"modelparallel": strategy}))
+    strategy["parameters"] = "nowhere.json"
+    with pytest.raises(ConfigurationError, match="no file: .*nowhere.json"):
+        Config(distribution(smdistributed={"modelparallel": strategy}))
 
 
 def test_the_distribution_dictionary_is_taken():

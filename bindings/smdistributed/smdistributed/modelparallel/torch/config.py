@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 from .exceptions import ConfigurationError
@@ -62,10 +63,19 @@ class _Bool:
         return "true or false"
 
     def __contains__(self, value: Any) -> bool:
-        return isinstance(value, bool)
+        return isinstance(value, int) and value in (0, 1)  # as the SDK takes them
+
+
+class _Text:
+    def __str__(self) -> str:
+        return "a text"
+
+    def __contains__(self, value: Any) -> bool:
+        return isinstance(value, str)
 
 
 BOOL = _Bool()
+TEXT = _Text()
 COUNT = Range(int, 1)
 
 
@@ -75,7 +85,7 @@ class Key:
 
     domain: What its value may be.
     default: The value, or a function of the keys before it in the table.
-    needs: A key that must be true wherever this one is given.
+    needs: A key that must be given wherever this one is.
     also: Older names of it.
     """
 
@@ -114,6 +124,8 @@ KEYS: dict[str, Key] = {
     "prescaled_batch": Key(BOOL, False),
     "skip_tracing": Key(BOOL, False),
     "delayed_parameter_initialization": Key(BOOL, False),
+    "load_partition": Key(BOOL, False),
+    "partition_file": Key(TEXT),
     "checkpoint_attentions": Key(BOOL, False),
     "static_mode": Key(BOOL, False),
     "fast_mode": Key(BOOL, False),
@@ -133,6 +145,8 @@ NOT_THERE = {
     "offload_activations": False,
     "prescaled_batch": False,
     "horovod": False,
+    "load_partition": False,
+    "partition_file": None,
 }
 
 
@@ -156,15 +170,15 @@ def _given(parameters: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigurationError(f"{own!r} is given twice, by different names")
         if value not in KEYS[own].domain:
             raise ConfigurationError(f"{name!r} must be {KEYS[own].domain}, not {value!r}")
-        given[own] = value
+        given[own] = bool(value) if KEYS[own].domain is BOOL else value
     return given
 
 
 def _check_together(given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     for name in given:
         needed = KEYS[name].needs
-        if needed and not values[needed]:
-            raise ConfigurationError(f"{name!r} needs {needed!r}: true")
+        if needed and needed not in given:
+            raise ConfigurationError(f"{name!r} needs {needed!r}")
     stages = values["pipeline_parallel_degree"]
     if not values["auto_partition"]:
         if "default_partition" not in given:
@@ -237,7 +251,18 @@ def _from_distribution(distribution: Mapping[str, Any]) -> Mapping[str, Any]:
     for name in distribution:
         if name not in ("smdistributed", "mpi"):
             raise ConfigurationError(f"{name!r} does not go with 'modelparallel'")
-    return found.get("parameters", {})
+    parameters = found.get("parameters", {})
+    return _read_file(parameters) if isinstance(parameters, str) else parameters
+
+
+def _read_file(path: str) -> Any:
+    """The SDK takes the name of a JSON file in place of the keys."""
+    try:
+        return json.loads(Path(path).read_text())
+    except OSError as error:
+        raise ConfigurationError(f"'parameters' is no dictionary, and no file: {error}") from None
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(f"'parameters': {path} is not JSON: {error}") from None
 
 
 class Config:
