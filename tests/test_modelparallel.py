@@ -47,6 +47,21 @@ class Block(torch.nn.Module):
         return {"hidden": out * scale if scale is not None else out, "skipped": (hidden, None)}
 
 
+class Adds(torch.nn.Module):
+    """Changes in its place what comes from elsewhere, and what another module has given it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(WIDTH, WIDTH)
+        self.second = torch.nn.Sequential(torch.nn.ReLU(inplace=True), torch.nn.Linear(WIDTH, 1))
+
+    def forward(self, inputs):
+        hidden = self.first(inputs)
+        hidden += 1
+        hidden[:, 0] = 2
+        return self.second(F.relu(hidden, inplace=True) + 1).sum()
+
+
 class Net(torch.nn.Module):
     """Embedding and head share their weight; what a block returns is nested; the first block's
     input goes around all of them."""
@@ -507,3 +522,124 @@ def job_delayed(rank, size, config):
 )
 def test_delayed_parameters_learn_the_same(four, config):
     assert_same(four.run(job_delayed, config), alone(STEPS))
+
+
+def job_accumulate(rank, size):
+    """Steps of two batches, and at the end one of a single batch; between them what the model says
+    to a batch, which is no part of it. All copies are first given the same batch."""
+    import logging
+
+    import smdistributed.modelparallel.torch as smp
+
+    said = []
+    logging.getLogger("smdistributed.modelparallel").addFilter(said.append)
+    smp.init({"partitions": 2, "ddp": True, "microbatches": MICROBATCHES})
+    torch.manual_seed(1)
+    model = smp.DistributedModel(Net(), backward_passes_per_step=2)
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    called = []
+    model.register_post_step_hook(lambda model, optimizer: called.append(optimizer))
+
+    @smp.step
+    def predict(model, inputs):
+        return model(inputs)
+
+    @smp.step
+    def train(model, inputs, classes):
+        model.backward(F.cross_entropy(model(inputs), classes))
+        return None
+
+    own = slice(smp.dp_rank(), None, smp.dp_size())
+    with torch.no_grad():
+        predict(model, next(batches(1))[0])
+    for number, (inputs, classes) in enumerate(batches(3)):
+        train(model, inputs[own], classes[own])
+        with torch.no_grad():
+            predict(model, inputs[own])
+        if number > 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    texts = [record.getMessage() for record in said if record.levelno == logging.WARNING]
+    return model.state_dict(), called == [optimizer], texts
+
+
+def test_batches_that_are_left_over_are_summed_too(four):
+    torch.manual_seed(1)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for number, (inputs, classes) in enumerate(batches(3)):
+        F.cross_entropy(model(inputs), classes).backward()
+        if number > 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    warned = []
+    for parameters, called_once, texts in four.run(job_accumulate):
+        torch.testing.assert_close(parameters, dict(model.state_dict()), rtol=1e-4, atol=1e-6)
+        assert called_once
+        warned += texts
+    assert len(warned) == 1 and "the same on 2 of 2 data parallel ranks" in warned[0]
+
+
+def job_in_place(rank, size):
+    import smdistributed.modelparallel.torch as smp
+
+    smp.init({"partitions": 2, "microbatches": MICROBATCHES})
+    torch.manual_seed(1)
+    network = Adds()
+    smp.set_partition(network.first, 1)
+    smp.set_partition(network.second, 1)
+    model = smp.DistributedModel(network)
+
+    @smp.step
+    def train(model, inputs):
+        loss = model(inputs)
+        model.backward(loss)
+        return loss
+
+    (inputs, _), *_ = batches(1)
+    losses = [train(model, inputs).reduce_sum() for _ in range(2)]
+    return losses, {name: one.grad / 2 for name, one in model.local_named_parameters()}
+
+
+def test_what_comes_from_elsewhere_can_be_changed_in_its_place(two):
+    torch.manual_seed(1)
+    model = Adds()
+    (inputs, _), *_ = batches(1)
+    wanted = model(inputs)
+    (wanted / MICROBATCHES).backward()
+    (first, none), (second, gradients) = two.run(job_in_place)
+    assert not none and len(gradients) == 4
+    for loss in (*first, *second):
+        torch.testing.assert_close(loss, wanted.detach(), rtol=TOLERANCE, atol=0)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, model.get_parameter(name).grad)
+
+
+def job_shared_name(rank, size, folder):
+    """Loads a file that has one name of a weight with two."""
+    import smdistributed.modelparallel.torch as smp
+
+    smp.init({"partitions": 2, "microbatches": MICROBATCHES})
+    torch.manual_seed(1)
+    model = smp.DistributedModel(Net(2))
+    smp.resume_from_checkpoint(folder, tag="pytorch_model.bin", partial=False)
+
+    @smp.step
+    def predict(model, inputs):
+        return model(inputs)
+
+    (inputs, _), *_ = batches(1)
+    outputs = predict(model, inputs).concat()
+    values = model.state_dict()
+    return outputs, values["head.weight"].data_ptr() == values["embed.weight"].data_ptr()
+
+
+def test_a_file_has_shared_weights_once(two, tmp_path):
+    torch.manual_seed(2)
+    model = Net(2)
+    values = {name: one for name, one in model.state_dict().items() if name != "head.weight"}
+    torch.save(values, tmp_path / "pytorch_model.bin")
+    (inputs, _), *_ = batches(1)
+    for outputs, shared in two.run(job_shared_name, str(tmp_path)):
+        torch.testing.assert_close(outputs, model(inputs).detach())
+        assert shared

@@ -8,6 +8,8 @@ Functions named job_* run on the ranks.
 from __future__ import annotations
 
 import os
+import resource
+from pathlib import Path
 
 import forked_jobs
 import pytest
@@ -109,12 +111,23 @@ def test_a_module_that_fails_is_named_on_every_rank(two, wrong, texts):
     assert here.split(":")[-1].strip() in there
 
 
-def job_function_as_argument(rank, size):
+class Box:
+    """Not a container that torch knows."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+def a_function(hidden):
+    return lambda tensor: tensor * 2
+
+
+def job_argument(rank, size, wrap):
     import smdistributed.modelparallel.torch as smp
 
     class Far(torch.nn.Linear):
-        def forward(self, inputs, function):
-            return super().forward(function(inputs))
+        def forward(self, inputs, other):
+            return super().forward(other(inputs) if callable(other) else inputs + other.tensor)
 
     class Near(torch.nn.Module):
         def __init__(self):
@@ -123,22 +136,118 @@ def job_function_as_argument(rank, size):
                 self.far = Far(WIDTH, WIDTH)
 
         def forward(self, inputs):
-            return self.far(inputs, lambda tensor: tensor * 2)
+            return self.far(inputs, wrap(inputs.clone().requires_grad_()))
 
     smp.init({"partitions": 2, "microbatches": MICROBATCHES})
     torch.manual_seed(1)
     step(smp)(smp.DistributedModel(Near()), torch.randn(BATCH, WIDTH))
 
 
-def test_arguments_that_cannot_travel_are_named(two):
-    for _, text in two.errors(job_function_as_argument):
-        assert "arguments of far can't go to another rank" in text
+@pytest.mark.parametrize(
+    "wrap, text",
+    [(a_function, "function: "), (Box, "Box: it has a tensor in it that needs a grad")],
+)
+def test_arguments_that_cannot_travel_are_named(two, wrap, text):
+    for _, said in two.errors(job_argument, wrap):
+        assert "arguments of far can't go to another rank" in said and text in said
 
 
 def test_a_stage_that_dies_is_named(two):
     (_, text), (kind, status) = two.errors(job_steps, dies)
     assert "rank 1" in text and "ended" in text
     assert (kind, status) == ("ended", "3")
+
+
+# ---- memory
+
+
+def limit_memory():
+    """This process gets no more than a few MiB from now on, as in a small container."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + 4 * 2**20
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+
+
+def wants_much(module, hidden):
+    limit_memory()
+    return module.inner(hidden) + torch.ones(2**26).sum()
+
+
+def wants_much_in_backward(module, hidden):
+    class Wants(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, tensor):
+            return tensor.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            limit_memory()
+            return gradient * torch.ones(2**26).sum()
+
+    return Wants.apply(module.inner(hidden))
+
+
+@pytest.mark.parametrize(
+    "wrong, task", [(wants_much, "forward"), (wants_much_in_backward, "backward")]
+)
+def test_a_stage_without_memory_says_what_it_wanted(two, wrong, task):
+    (there_kind, there), (here_kind, here) = two.errors(job_steps, wrong)
+    assert (there_kind, here_kind) == ("StepError", "OutOfMemoryError")
+    assert "aborted by rank 1" in there
+    for text in (here, there):
+        assert f"out of memory on rank 1 (pp_rank 1) in far ({task} of microbatch 2)" in text
+        assert "it wanted 256.0 MiB more, and has" in text
+        assert "MiB of activations in each of 4 microbatches" in text
+        assert "More partitions need less" in text
+    assert "can't allocate memory" in here
+
+
+class Wide(torch.nn.Module):
+    """Its parameter, and what it gives, are 36 MiB: too large for the C library to have it lie
+    around."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(9 * 2**20))
+
+    def forward(self, hidden):
+        return hidden.sum() + self.weight
+
+
+def job_wide(rank, size, limited):
+    """One rank gets no more memory before its optimizer's first step, or before the value comes."""
+    import smdistributed.modelparallel.torch as smp
+
+    os.environ["SHOAL_SHARED_BYTES"] = "16M"  # values are in each rank's own memory
+    smp.init({"partitions": 2})
+    torch.manual_seed(1)
+    network = torch.nn.Sequential(torch.nn.Linear(1, 1), Wide())
+    smp.set_partition(network[1], 1)
+    model = smp.DistributedModel(network)
+    optimizer = smp.DistributedOptimizer(torch.optim.Adam(model.parameters()))
+    step(smp)(model, torch.ones(1, 1))
+    if rank == limited:
+        limit_memory()
+    if limited == 1:
+        optimizer.step()
+    step(smp)(model, torch.ones(1, 1))
+
+
+def test_an_optimizer_without_memory_says_so_on_every_rank(two):
+    (_, there), (kind, here) = two.errors(job_wide, 1)
+    assert kind == "OutOfMemoryError"
+    for text in (there, here):
+        assert "out of memory on rank 1 (pp_rank 1) in the optimizer's step: it wanted 36." in text
+        assert "Foreseen for its stage were 36.0 MiB of parameters" in text
+
+
+def test_a_rank_without_memory_for_values_says_so_on_every_rank(two):
+    """The value that comes, its gradient, or the copy that goes: which one has no place depends on
+    what others have given back."""
+    (kind, here), (_, there) = two.errors(job_wide, 0)
+    assert kind == "OutOfMemoryError"
+    for text in (here, there):
+        assert "37748736 bytes" in text and "rank 0" in text and "More partitions need" in text
 
 
 def outcome(function, *arguments):

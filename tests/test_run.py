@@ -405,6 +405,18 @@ def test_a_model_parallel_configuration_reaches_the_ranks(launch):
         assert (status, out.strip()) == (0, text), err
 
 
+def test_the_trainer_of_hugging_face_sees_a_model_parallel_job(launch):
+    """It looks whether mpirun has started it; what is set stays."""
+    shown = ["--", "printenv", "SM_FRAMEWORK_PARAMS"]
+    given = ["--model-parallel", "{}", "-n", 1, "--no-tag"]
+    status, out, err = launch.run(*given, *shown)
+    assert (status, out.strip()) == (0, '{"sagemaker_mpi_enabled": true}'), err
+    status, out, err = launch.run("-x", "SM_FRAMEWORK_PARAMS=own", *given, *shown)
+    assert (status, out.strip()) == (0, "own"), err
+    launch.environment["SM_FRAMEWORK_PARAMS"] = "mine"
+    assert launch.run(*given, *shown)[1].strip() == "mine"
+
+
 def test_a_model_parallel_configuration_that_is_not_there(launch):
     (launch.folder / "list.json").write_text("[2]")
     for given, wanted in (

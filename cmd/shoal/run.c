@@ -13,6 +13,7 @@
 
 #define PORT_MAX                 65535
 #define MODEL_PARALLEL_VARIABLE  "SM_HP_MP_PARAMETERS"
+#define FRAMEWORK_VARIABLE       "SM_FRAMEWORK_PARAMS"
 #define MODEL_PARALLEL_BYTES_MAX 65536
 
 int cmd_run(int argc, char **argv);
@@ -160,12 +161,22 @@ static enum shoal_status option_set(struct run *run, int row, const char *value)
     return launch_variables_set(&run->variables, base_options()[row].name, value);
 }
 
+/* Hugging Face's Trainer looks into the second variable too, whether mpirun has started it. */
+static enum shoal_status model_parallel_pass(struct run *run, const char *json)
+{
+    TRY(launch_variables_set(&run->variables, MODEL_PARALLEL_VARIABLE, json));
+    if (getenv(FRAMEWORK_VARIABLE) || launch_variables_get(&run->variables, FRAMEWORK_VARIABLE))
+        return SHOAL_OK;
+    return launch_variables_set(&run->variables, FRAMEWORK_VARIABLE,
+                                "{\"sagemaker_mpi_enabled\": true}");
+}
+
 /* JSON, or the name of the file that has it; the ranks check what it says. */
 static enum shoal_status model_parallel_set(struct run *run, const char *value)
 {
     char text[MODEL_PARALLEL_BYTES_MAX];
     if (value[strspn(value, " \t\n")] == '{')
-        return launch_variables_set(&run->variables, MODEL_PARALLEL_VARIABLE, value);
+        return model_parallel_pass(run, value);
     FILE *file = fopen(value, "re");
     if (!file)
         return base_error(SHOAL_ERR_ARGUMENT,
@@ -181,7 +192,7 @@ static enum shoal_status model_parallel_set(struct run *run, const char *value)
                           "--model-parallel: %s does not have JSON, which begins with {, of less "
                           "than %d bytes",
                           value, MODEL_PARALLEL_BYTES_MAX);
-    return launch_variables_set(&run->variables, MODEL_PARALLEL_VARIABLE, text);
+    return model_parallel_pass(run, text);
 }
 
 static enum shoal_status argument_use(struct run *run, int id, const char *value)

@@ -28,6 +28,10 @@ class StepError(SMPError):
     """A step failed; the text names rank, module and microbatch. The same on every rank."""
 
 
+class OutOfMemoryError(StepError):
+    """A rank has no memory left; the text says where, how much it wanted, and what was planned."""
+
+
 class StepUsageError(SMPError):
     """Something was called within, or outside of, a step that must not be."""
 

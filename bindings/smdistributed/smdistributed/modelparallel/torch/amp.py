@@ -21,6 +21,8 @@ class GradScaler(torch.amp.GradScaler):
             self._lazy_init_scale_growth_tracker(torch.device("cpu"))
 
     def _unscale_grads_(self, *args: Any, **kwargs: Any) -> dict[torch.device, torch.Tensor]:
+        if state.model is not None:
+            state.model.sum_gradients()
         found = super()._unscale_grads_(*args, **kwargs)
         device = torch.device("cpu")
         flag = found.setdefault(device, torch.zeros(1))

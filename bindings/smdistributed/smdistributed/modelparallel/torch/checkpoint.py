@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,7 @@ def resume_from_checkpoint(
     optimizer = state.optimizer if load_optimizer else None
     if partial:
         return _resume_parts(root / f"{tag}_partial", model, optimizer, strict)
-    content = _read(root / tag)
+    content = _read_whole(root, tag)
     if model is not None:
         values = content["model"]
         model.load_state_dict(translate_function(values) if translate_function else values, strict)
@@ -204,6 +205,18 @@ def _resume_parts(folder: Path, model: Any, optimizer: Any, strict: bool) -> Any
         optimizer.load_state_dict(_read(_file(folder, "optimizer")))
     user = folder / "user_content.pt"
     return _read(user) if user.exists() else None
+
+
+def _read_whole(root: Path, tag: str) -> dict[str, Any]:
+    """What save_checkpoint wrote, or a file of the model's state alone, as Hugging Face's Trainer
+    writes it: under the name that it asks for, or, of late, another one."""
+    other = root / "model.safetensors"
+    if tag == "pytorch_model.bin" and not (root / tag).exists() and other.exists():
+        from safetensors.torch import load_file
+
+        return {"model": load_file(other)}
+    content = _read(root / tag)
+    return content if isinstance(content.get("model"), Mapping) else {"model": content}
 
 
 def _read(path: Path) -> Any:

@@ -74,8 +74,15 @@ class GradientMeans:
         """
         if self.expected is None and any(self.came):
             self.expected = list(self.came)
-        if not self.is_summed:
-            return
+        if self.is_summed:
+            self._sum(factor)
+
+    def sum_earlier(self) -> None:
+        """Sums the gradients of earlier steps that were not. Collective."""
+        self.begin_step(is_summed=True)
+        self._sum(1.0)
+
+    def _sum(self, factor: float) -> None:
         lacking = []
         for index, parameter in enumerate(self.parameters):
             if parameter.grad is None:

@@ -47,6 +47,10 @@ class StepOutput:
         """Along a new axis 0 of as many elements as there are microbatches."""
         return torch.stack(self._tensors("reduce_mean, reduce_sum or stack"))
 
+    def detach(self) -> StepOutput:
+        """The same results without graph."""
+        return StepOutput(tensor.detach() for tensor in self._tensors("detach"))
+
     def __repr__(self) -> str:
         return f"StepOutput({self.outputs})"
 

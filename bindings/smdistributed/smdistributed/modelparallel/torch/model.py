@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from shoal.pipe import Order, Pipe
+from shoal.plan import Load
 from shoal.torch import group_handle
 from torch.distributed.algorithms.join import Join, Joinable
 from torch.utils._pytree import tree_map_only
@@ -88,6 +89,7 @@ class DistributedModel(torch.nn.Module, Joinable):
         self.tree = partitioning.Tree.of(module)
         self.stage: Stage | None = None
         self.owners: list[int] = []
+        self.loads: list[Load] = []
         self.owners_wanted: Mapping[str, int] | None = None
         self.waiting: Mapping[str, Any] | None = None  # loaded before the partition
         self.means: GradientMeans | None = None
@@ -98,6 +100,7 @@ class DistributedModel(torch.nn.Module, Joinable):
         self.passes, self.passes_per_step = 0, backward_passes_per_step
         self.is_gathered = False  # by cpu()
         self.present = Pass.HAS_NONE  # what the step under way does with gradients
+        self.compares_data = True  # the first step
         self.partition_hooks: dict[int, Callable] = OrderedDict()
         self.step_hooks: dict[int, Callable] = OrderedDict()
         self.known_parameters = _identities(module)
@@ -191,11 +194,12 @@ class DistributedModel(torch.nn.Module, Joinable):
         if isinstance(answer[0], SMPError):
             raise answer[0]
         self._check_same_parameters()
-        self.make_stage(*answer[0])
+        owners, shapes, self.loads = answer[0]
+        self.make_stage(owners, shapes)
         if self.means is not None:
             self.means.begin_step(self.present is Pass.SUMS)
 
-    def _answer(self, trace_one: Callable[[], Any]) -> tuple[list[int], dict] | SMPError:
+    def _answer(self, trace_one: Callable[[], Any]) -> tuple[list[int], dict, list] | SMPError:
         try:
             return self._decide(trace_one)
         except SMPError as error:
@@ -210,11 +214,11 @@ class DistributedModel(torch.nn.Module, Joinable):
             raise PartitionError(f"the checkpoint to be loaded has no module {missing[0]}")
         return [self.owners_wanted[name] for name in self.tree.names]
 
-    def _decide(self, trace_one: Callable[[], Any]) -> tuple[list[int], dict]:
-        """Owners, and the shapes of what calls give."""
+    def _decide(self, trace_one: Callable[[], Any]) -> tuple[list[int], dict, list[Load]]:
+        """Owners, the shapes of what calls give, and each stage's load, if it is known."""
         wanted = self._wanted_owners()
         if wanted:
-            return wanted, {}
+            return wanted, {}, []
         trace = None
         if not state.cfg.skip_tracing:
             # Of two passes the second one's times count: the first one loads code and memory.
@@ -230,7 +234,7 @@ class DistributedModel(torch.nn.Module, Joinable):
                 load.activation_bytes / 2**20,
                 load.forward_ns / 1e6,
             )
-        return plan.devices, trace.shapes if trace else {}
+        return plan.devices, trace.shapes if trace else {}, plan.loads
 
     def _check_same_parameters(self) -> None:
         """The parts must be parts of one model: every rank of a pipeline has the same parameters
@@ -349,8 +353,22 @@ class DistributedModel(torch.nn.Module, Joinable):
         self.passes += self.present is not Pass.HAS_NONE
         if self.means is not None:
             self.means.end_step(self.joining.factor if self.joining else 1.0)
-        for hook in list(self.step_hooks.values()):
+        hooks = list(self.step_hooks.values())
+        self.step_hooks.clear()
+        for hook in hooks:
             hook(self, state.optimizer)
+
+    def sum_gradients(self) -> None:
+        """Those of passes that are fewer than backward_passes_per_step, as at the end of an epoch.
+        All ranks of a data parallel group call it."""
+        if self.means is not None and self.passes % self.passes_per_step:
+            self.means.sum_earlier()
+            self.passes = 0
+
+    def stop_others(self, reason: str) -> None:
+        """The other stages' next step ends with this reason."""
+        if self.stage is not None:
+            self.stage.pipe.abort(reason)
 
     # ---- data parallel copies
 
@@ -580,7 +598,10 @@ class DistributedModel(torch.nn.Module, Joinable):
             parts = gather_objects(local, "pp", call)
         found = {name: one for part in parts for name, one in part.items()}
         names = self.module.state_dict(keep_vars=True)
-        return OrderedDict((name, found[name]) for name in names if found)
+        shared: dict[int, torch.Tensor] = {}  # what has several names stays one tensor
+        return OrderedDict(
+            (name, shared.setdefault(id(own), found[name])) for name, own in names.items() if found
+        )
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, same_partition_load: bool = False
@@ -596,6 +617,7 @@ class DistributedModel(torch.nn.Module, Joinable):
         """
         values = dict(state_dict)
         owners, is_partial = values.pop(OWNERS, None), values.pop(PARTIAL, False)
+        values = _with_all_names(values, self.module.state_dict(keep_vars=True))
         if same_partition_load and not is_partial:
             raise CheckpointError(
                 "same_partition_load is for what local_state_dict() gave, and this is the state of "
@@ -630,6 +652,8 @@ class DistributedModel(torch.nn.Module, Joinable):
             raise CheckpointError(
                 f"the checkpoint lacks {missing[:8]} and has {unknown[:8]}, which the model has not"
             )
+        if state.optimizer is not None:
+            state.optimizer.renew_masters()
         return found
 
     def cpu(self) -> DistributedModel:
@@ -664,7 +688,9 @@ class DistributedModel(torch.nn.Module, Joinable):
     def register_post_step_hook(
         self, hook: Callable[[DistributedModel, Any], None]
     ) -> RemovableHandle:
-        """Calls hook(model, optimizer) at the end of every step."""
+        """Calls hook(model, optimizer) once, at the end of the next step: then the modules are
+        divided, and the optimizer has not used the step's gradients yet. (Hugging Face's Trainer
+        loads the optimizer's state so.)"""
         handle = RemovableHandle(self.step_hooks)
         self.step_hooks[handle.id] = hook
         return handle
@@ -687,6 +713,16 @@ def _trace_nothing() -> None:
 
 def _checksum(tensor: torch.Tensor) -> int:
     return zlib.crc32(tensor.detach().reshape(-1).view(torch.uint8).numpy())
+
+
+def _with_all_names(
+    values: dict[str, torch.Tensor], named: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Of a tensor that has several names in the model, files may have one only."""
+    by_tensor = {id(own): values[name] for name, own in named.items() if name in values}
+    return values | {
+        name: by_tensor[id(own)] for name, own in named.items() if id(own) in by_tensor
+    }
 
 
 def _identities(module: torch.nn.Module) -> dict[str, int]:

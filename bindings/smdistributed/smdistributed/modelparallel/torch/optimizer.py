@@ -14,8 +14,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from . import shortage
 from .collective import gather_objects
-from .exceptions import CheckpointError, StepUsageError
+from .exceptions import CheckpointError, OutOfMemoryError, StepUsageError
 from .state_mod import PARTIAL, state
 
 
@@ -99,8 +100,9 @@ def _scaler(static: float, is_dynamic: bool, args: dict[str, Any]) -> LossScaler
     )
 
 
-class DistributedOptimizer:
-    """Wraps an optimizer of all of the model's parameters.
+class DistributedOptimizer(torch.optim.Optimizer):
+    """Wraps an optimizer of all of the model's parameters. It is one itself only as far as learning
+    rate schedulers and Accelerate ask: what it has is the wrapped one's.
 
     Args:
         optimizer: Of torch's kind.
@@ -109,6 +111,8 @@ class DistributedOptimizer:
             init_scale, scale_factor, scale_window, min_scale, delayed_shift and
             consecutive_hysteresis.
     """
+
+    _is_accelerate_prepared = True  # Accelerate takes it as it is
 
     def __init__(
         self,
@@ -152,6 +156,11 @@ class DistributedOptimizer:
     def loss_scale(self) -> float:
         return self.scaler.scale
 
+    @property
+    def step_was_skipped(self) -> bool:
+        """Accelerate's word for overflow."""
+        return self.overflow
+
     @staticmethod
     def _at_partition(model: Any, optimizer: DistributedOptimizer | None) -> None:
         if optimizer is not None:
@@ -180,6 +189,12 @@ class DistributedOptimizer:
                 made.append(master)
             group["params"] = made
 
+    def renew_masters(self) -> None:
+        """The model's parameters were loaded."""
+        with torch.no_grad():
+            for parameter, master in self.masters.items():
+                master.copy_(parameter)
+
     # ---- a step
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -188,7 +203,10 @@ class DistributedOptimizer:
             parameter.grad = None
 
     def _take_gradients(self) -> None:
-        """From parameters to their fp32 forms, without the loss's scale."""
+        """Those of all data parallel ranks, from parameters to their fp32 forms, without the loss's
+        scale."""
+        if state.model is not None:
+            state.model.sum_gradients()
         for parameter, master in self.masters.items():
             if parameter.grad is not None:
                 master.grad = parameter.grad.float().div_(self.scaler.scale)
@@ -208,17 +226,28 @@ class DistributedOptimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates this rank's parameters. All ranks of the model call it. With fp16 nothing is
         updated where a gradient has overflowed (`overflow`)."""
+        try:
+            with shortage.explained("the optimizer's step"):
+                return self._step(closure)
+        except OutOfMemoryError as error:
+            if state.model is not None:
+                state.model.stop_others(str(error))
+            raise
+
+    def _step(self, closure: Callable[[], Any] | None) -> Any:
+        self._take_gradients()
         if not self.masters:
             return self.optimizer.step(closure)
-        self._take_gradients()
         self.overflow = state.cfg.precision == "fp16" and self._has_overflowed()
         self.scaler.update(self.overflow)
-        if self.overflow:
-            return None
-        result = self.optimizer.step(closure)
-        with torch.no_grad():
-            for parameter, master in self.masters.items():
-                parameter.copy_(master)
+        result = None
+        if not self.overflow:
+            result = self.optimizer.step(closure)
+            with torch.no_grad():
+                for parameter, master in self.masters.items():
+                    parameter.copy_(master)
+        for master in self.masters.values():
+            master.grad = None
         return result
 
     def clip_master_grads(self, max_norm: float) -> torch.Tensor:

@@ -13,7 +13,7 @@ __torch_dispatch__ for what autograd does by itself, such as adding up gradients
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -73,8 +73,22 @@ def _is_known(function: Callable) -> bool:
     return getattr(function, "__name__", "") == "__get__" and function.__self__ in _KNOWN_ATTRIBUTES
 
 
+_WRITING_METHODS = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"}
+
+
+def _written(function: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What the function changes in its place, if it does."""
+    if "out" in kwargs:
+        return kwargs["out"]
+    name = getattr(function, "__name__", "")
+    by_name = name in _WRITING_METHODS or (name.endswith("_") and not name.endswith("__"))
+    return args[0] if args and (by_name or kwargs.get("inplace")) else None
+
+
 class Promise(torch.Tensor):
     """A tensor whose data comes later.
+
+    is_written: Its tensor was changed in its place, and is no longer what the value holds.
 
     Args:
         meta: Of the tensor.
@@ -89,6 +103,7 @@ class Promise(torch.Tensor):
         made._fetch = fetch
         made._data = None
         made._tensor = None
+        made.is_written = False
         return made
 
     def data_now(self) -> torch.Tensor:
@@ -99,10 +114,19 @@ class Promise(torch.Tensor):
 
     def tensor_now(self) -> torch.Tensor:
         """An ordinary tensor at this place of the graph; waits for its data the first time."""
+        if self.is_written:
+            return self._tensor
         wants_graph = self.requires_grad and torch.is_grad_enabled()
         if self._tensor is None or (wants_graph and not self._tensor.requires_grad):
             self._tensor = _Fetch.apply(self)
         return self._tensor
+
+    def begin_to_write(self) -> None:
+        """The tensor gets memory of its own: other ranks may look at the data."""
+        if not self.is_written:
+            with torch.set_grad_enabled(self.requires_grad):
+                self._tensor = self.tensor_now().clone()
+            self.is_written = True
 
     def __repr__(self, **_options: Any) -> str:
         return f"Promise({tuple(self.shape)}, {self.dtype}, value={self.value:#x})"
@@ -112,7 +136,9 @@ class Promise(torch.Tensor):
         if _is_known(function):
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*args, **(kwargs or {}))
-        args, kwargs = tree_map_only(Promise, Promise.tensor_now, (args, kwargs or {}))
+        kwargs = kwargs or {}
+        tree_map_only(Promise, Promise.begin_to_write, _written(function, args, kwargs))
+        args, kwargs = tree_map_only(Promise, Promise.tensor_now, (args, kwargs))
         return function(*args, **kwargs)
 
     @classmethod
@@ -127,6 +153,8 @@ def edge_of(tensor: torch.Tensor) -> torch.Tensor | torch.autograd.graph.Gradien
     """Where a backward pass begins, as long as the tensor is there. Of a promise it is its place in
     the graph, so that nobody waits for data: all stages' passes are asked for before there is a
     loss."""
+    if isinstance(tensor, Promise) and tensor.is_written:
+        return tensor.tensor_now()
     if isinstance(tensor, Promise) and tensor.grad_fn is not None:
         return torch.autograd.graph.GradientEdge(tensor.grad_fn, tensor.output_nr)
     return tensor

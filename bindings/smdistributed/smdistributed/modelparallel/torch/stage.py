@@ -24,7 +24,8 @@ from typing import Any
 import torch
 from shoal.pipe import NEEDS_MAX, Kind, Pipe, Task
 
-from .exceptions import StepError
+from . import shortage
+from .exceptions import OutOfMemoryError, StepError
 from .executor import Executor
 from .promise import Meta, Promise
 from .structure import fill_in, packed, take_out, unpacked
@@ -149,6 +150,7 @@ class Stage:
         self.without_turn: set[int] = set()
         self.all_together = False
         self.anchor = torch.empty(0, requires_grad=True)
+        self.failed_where = ""  # of the task that has failed
 
     # ---- values
 
@@ -201,6 +203,7 @@ class Stage:
     def call(self, module: int, *args: Any, **kwargs: Any) -> Any:
         """A module that lives elsewhere: its result, with promises for tensors."""
         structure, tensors = take_out((args, kwargs))
+        tensors = [_unless_written(tensor) for tensor in tensors]
         arguments = packed((Mode.current(), structure), f"arguments of {self.names[module]}")
         inputs = tuple(Meta.of(tensor) for tensor in tensors)
         microbatch = self.progress.now.microbatch
@@ -290,12 +293,28 @@ class Stage:
 
     def _carry_out(self, task: Task) -> None:
         self.progress.now = Progress(task.microbatch)
-        if task.kind == Kind.FORWARD:
-            self._forward(task)
-        elif task.kind == Kind.BACKWARD:
-            self._backward(task)
-        else:
-            self.carry_out_other(task)
+        try:
+            if task.kind == Kind.FORWARD:
+                self._forward(task)
+            elif task.kind == Kind.BACKWARD:
+                self._backward(task)
+            else:
+                self.carry_out_other(task)
+        except Exception as error:
+            where = self._where(task, error)
+            self.failed_where = self.failed_where or where
+            if shortage.is_one(error):
+                raise OutOfMemoryError(shortage.text(error, where)) from error
+            raise
+
+    def _where(self, task: Task, error: Exception) -> str:
+        """The innermost module that an error comes from, and the task."""
+        name = shortage.innermost(error, self.modules, self.names)
+        if task.kind in (Kind.FORWARD, Kind.BACKWARD):
+            what = f"{task.kind.name.lower()} of microbatch {task.microbatch}"
+            return f"{name or self.names[task.module]} ({what})"
+        what = f"the step's function, microbatch {task.microbatch}"
+        return f"{name} ({what})" if name else what
 
     def _forward(self, task: Task) -> None:
         number, arguments, metas, expected, results = unpacked(task.blob)
@@ -304,9 +323,12 @@ class Stage:
             self._view(value, meta).requires_grad_(meta.requires_grad and mode.grad)
             for value, meta in zip(task.needs, metas, strict=True)
         ]
-        args, kwargs = fill_in(structure, inputs)
+        module = self.modules[task.module]
         with mode.entered():
-            result = self.modules[task.module](*args, **kwargs)
+            # What the module may change in its place is not what others see, nor a leaf.
+            given = [one.clone() for one in inputs] if _changes_arguments(module) else inputs
+            args, kwargs = fill_in(structure, given)
+            result = module(*args, **kwargs)
         structure, outputs = take_out(result)
         outputs = [_ordinary(tensor) for tensor in outputs]
         shape = Shape(structure, tuple(Meta.of(tensor) for tensor in outputs))
@@ -393,6 +415,16 @@ def view(address: int, size: int, meta: Meta, release: Callable[[], None]) -> to
     memory = (ctypes.c_char * size).from_address(address)
     weakref.finalize(memory, release)
     return torch.frombuffer(memory, dtype=meta.dtype).view(meta.shape)
+
+
+def _changes_arguments(module: torch.nn.Module) -> bool:
+    """Whether it, or a module in it, works in place, as ReLU(inplace=True) does."""
+    return any(getattr(one, "inplace", False) for one in module.modules())
+
+
+def _unless_written(tensor: torch.Tensor) -> torch.Tensor:
+    """A promise, or the tensor that it has become."""
+    return tensor.tensor_now() if isinstance(tensor, Promise) and tensor.is_written else tensor
 
 
 def _ordinary(tensor: torch.Tensor) -> torch.Tensor:

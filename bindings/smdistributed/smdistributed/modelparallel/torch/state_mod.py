@@ -18,8 +18,19 @@ if TYPE_CHECKING:
 PARTIAL = "_smp_is_partial"  # in state dictionaries of one rank
 
 
+class ModuleManager:
+    """What programs ask for the names in state dictionaries: they are the model's own.
+
+    translate_functions: Pairs, to the model's names and back: none are needed.
+    """
+
+    translate_functions: tuple = ()
+
+
 class State:
     """Of the process: set by smp.init()."""
+
+    module_manager = ModuleManager()
 
     def __init__(self):
         self._cfg: Config | None = None

@@ -10,14 +10,19 @@ rank returns the same.
 from __future__ import annotations
 
 import functools
+import logging
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import torch
+import torch.distributed as dist
 from shoal import Error
 from shoal.pipe import Kind, Task
+from torch.utils._pytree import tree_leaves
 
-from . import microbatch
-from .exceptions import SplitError, StepError, StepUsageError
+from . import microbatch, shortage
+from .exceptions import OutOfMemoryError, SplitError, StepError, StepUsageError
 from .model import DistributedModel
 from .promise import Promise
 from .stage import Mode, Stage
@@ -25,6 +30,8 @@ from .state_mod import state
 from .structure import fill_in, packed, take_out, unpacked
 
 LEADER = 0
+
+log = logging.getLogger("smdistributed.modelparallel")
 
 
 def step(
@@ -79,6 +86,9 @@ def _run(
     model = state.model
     if model is not None:
         model.before_step()
+        if model.compares_data and not model.joining:
+            _warn_of_same_data((args, kwargs))
+            model.compares_data = False
     state.is_in_step = True
     try:
         if state.topology.size_of("pp") == 1 or model is None:
@@ -91,6 +101,27 @@ def _run(
     if model is not None:
         model.after_step()
     return microbatch.gather(results, detach)
+
+
+def _warn_of_same_data(given: Any) -> None:
+    """Copies of the model that are given the same batch learn what one would."""
+    topology = state.topology
+    if topology.size_of("dp") == 1 or topology.rank_in("pp") != LEADER:
+        return
+    mine = [
+        zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+        for tensor in tree_leaves(given)
+        if isinstance(tensor, torch.Tensor) and tensor.dim()
+    ]
+    everybody: list[Any] = [None] * topology.size_of("dp")
+    dist.all_gather_object(everybody, mine, group=topology.process_groups["dp"])
+    if mine and topology.rank_in("dp") == 0 and everybody.count(mine) > 1:
+        log.warning(
+            "the first batch is the same on %d of %d data parallel ranks: give each its own part "
+            "of the data, by smp.dp_rank() and smp.dp_size()",
+            everybody.count(mine),
+            len(everybody),
+        )
 
 
 def _run_pipeline(model: DistributedModel, function: Callable, split: Callable) -> list[Any]:
@@ -138,9 +169,13 @@ class _Step:
     def _fail(self, error: BaseException) -> None:
         """Ends the step on all ranks; raises what it was, here as there."""
         if isinstance(error, Error):
+            if shortage.is_one(error):
+                raise OutOfMemoryError(f"{error}. {shortage.REMEDIES}") from error
             raise StepError(str(error)) from error
-        name = type(error).__name__
-        self.stage.pipe.abort(f"{name}: {error}")
+        what = f"{type(error).__name__}: {error}"
+        where = self.stage.failed_where
+        is_told = not where or isinstance(error, OutOfMemoryError)
+        self.stage.pipe.abort(what if is_told else f"{where}: {what}")
 
     def _start(self, split: Callable) -> None:
         try:

@@ -4,15 +4,19 @@ tensors are slots; the tensors travel as values of the pipe."""
 
 from __future__ import annotations
 
+import copyreg
+import io
 import pickle
+from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .exceptions import StepError
+from .promise import Promise
 
 
 @dataclass(frozen=True)
@@ -61,19 +65,54 @@ def fill_in(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
     return _mapped(Slot, lambda slot: tensors[slot.index], structure)
 
 
+def _reduce_hidden(tensor: torch.Tensor) -> Any:
+    """A tensor in an object that is no container: it travels as a copy."""
+    if tensor.requires_grad:
+        raise TypeError(
+            "it has a tensor in it that needs a gradient, which would be lost; if it is a cache of "
+            "a Hugging Face model, set model.config.use_cache = False"
+        )
+    plain = tensor.data_now() if isinstance(tensor, Promise) else tensor
+    return plain.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+
+
+_REDUCERS = ChainMap(
+    {one: _reduce_hidden for one in (torch.Tensor, torch.nn.Parameter, Promise)},
+    copyreg.dispatch_table,
+)
+
+
+def _pickled(obj: Any) -> bytes:
+    made = io.BytesIO()
+    pickler = pickle.Pickler(made, pickle.HIGHEST_PROTOCOL)
+    pickler.dispatch_table = _REDUCERS
+    pickler.dump(obj)
+    return made.getvalue()
+
+
 def packed(structure: Any, whose: str) -> bytes:
     """As bytes.
 
     Raises:
-        StepError: something in it can't be pickled; the text says whose it is.
+        StepError: something in it can't be pickled; the text says whose it is, and what.
     """
     try:
-        return pickle.dumps(structure, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception as error:
+        return _pickled(structure)
+    except Exception:
         raise StepError(
             f"{whose} can't go to another rank: they must be tensors, or objects that can be "
-            f"pickled, in lists, tuples and dictionaries ({type(error).__name__}: {error})"
-        ) from error
+            f"pickled, in lists, tuples and dictionaries ({_culprit(structure)})"
+        ) from None
+
+
+def _culprit(structure: Any) -> str:
+    """Which of its members can't be pickled, and why."""
+    for leaf in tree_leaves(structure):
+        try:
+            _pickled(leaf)
+        except Exception as error:
+            return f"{type(leaf).__name__}: {error}"
+    return "its structure"
 
 
 def unpacked(data: bytes) -> Any:
