@@ -462,43 +462,53 @@ def test_nothing_can_be_traced_without_a_batch(four):
         assert kind == "PartitionError" and "joined without a single batch" in text
 
 
-def job_hook(rank, size, config):
-    """Buckets of a hook are summed in halves: twice the mean, and then half of it."""
-    import smdistributed.modelparallel.torch as smp
-
-    seen = []
+def hook_in_halves(seen, group):
+    """Sums twice the gradients, and gives half of that."""
 
     def hook(factor, bucket):
-        seen.append((bucket.index(), bucket.is_last(), len(bucket.parameters())))
-        assert [one.shape for one in bucket.gradients()] == [
-            one.shape for one in bucket.parameters()
-        ]
+        seen.append((bucket.index(), bucket.is_last()))
+        shapes = [one.shape for one in bucket.gradients()]
+        assert shapes == [one.shape for one in bucket.parameters()]
         bucket.set_buffer(bucket.buffer() * factor)
-        group = smp.get_dp_process_group()
         work = torch.distributed.all_reduce(bucket.buffer(), group=group, async_op=True)
         scale = 1 / factor / group.size()
         return work.get_future().then(lambda future: future.value()[0] * scale)
 
+    return hook
+
+
+def job_hook(rank, size, config, is_of_torch):
+    """Buckets of two blocks' layers at most."""
+    import smdistributed.modelparallel.torch as smp
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
     smp.init({"microbatches": 2, "ddp": True} | config)
     torch.manual_seed(1)
     model = smp.DistributedModel(Net(), bucket_cap_mb=0.005)
-    model.register_comm_hook(2.0, hook)
+    group, seen = smp.get_dp_process_group(), []
+    if is_of_torch:
+        model.register_comm_hook(group, allreduce_hook)
+    else:
+        model.register_comm_hook(2.0, hook_in_halves(seen, group))
     optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-2))
     own = slice(smp.dp_rank(), None, smp.dp_size())
     train_on(smp, model, optimizer, [(x[own], y[own]) for x, y in batches(STEPS)])
     return model.state_dict(), seen
 
 
-@pytest.mark.parametrize("partitions", [2, 1])
-def test_a_communication_hook_sums_gradients(four, partitions):
+@pytest.mark.parametrize(
+    "partitions, is_of_torch", [(2, False), (1, True)], ids=["2x2", "1x4-of-torch"]
+)
+def test_a_communication_hook_sums_gradients(four, partitions, is_of_torch):
     _, wanted = alone(STEPS)
-    for got, seen in four.run(job_hook, {"partitions": partitions}):
+    for got, seen in four.run(job_hook, {"partitions": partitions}, is_of_torch):
         for name, one in wanted.items():
             torch.testing.assert_close(got[name], one, rtol=1e-3, atol=1e-5)
-        indices = [index for index, _, _ in seen]
-        assert len(set(indices)) > 1
-        assert indices == sorted(set(indices)) * STEPS
-        assert [is_last for _, is_last, _ in seen] == [i == max(indices) for i in indices]
+        if not is_of_torch:
+            indices = [index for index, _ in seen]
+            assert len(set(indices)) > 1
+            assert indices == sorted(set(indices)) * STEPS
+            assert [is_last for _, is_last in seen] == [i == max(indices) for i in indices]
 
 
 def job_delayed(rank, size, config):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -59,7 +60,7 @@ def _other(number: int, rank_type: RankType, call: str) -> int:
     """The rank of all that is meant."""
     topology = state.topology
     name = _checked(rank_type, RankType, call)
-    if not isinstance(number, int) or not 0 <= number < topology.size_of(name):
+    if not isinstance(number, Integral) or not 0 <= number < topology.size_of(name):
         raise CommunicationError(
             f"{call}: there is no {name}_rank {number}; rank {topology.rank}'s group has "
             f"{topology.size_of(name)} ranks"
