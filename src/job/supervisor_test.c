@@ -300,6 +300,7 @@ static void test_the_time_limit(void **state)
     struct trial trial;
     start(&trial, 1, "exec sleep 600", "{\"max_runtime_s\": 1}");
     expect_record(&trial, JOB_OUT_OF_TIME, 0, "");
+    finish(&trial);
     start(&trial, 1, "exec sleep 600", "{\"max_runtime_s\": 600}");
     tell(&trial, "{\"command\": \"limit\", \"max_runtime_s\": 1}");
     expect_record(&trial, JOB_OUT_OF_TIME, 0, "");
