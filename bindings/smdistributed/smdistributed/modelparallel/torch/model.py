@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from shoal import Error
 from shoal.pipe import Order, Pipe
 from shoal.plan import Load
 from shoal.torch import group_handle
@@ -19,7 +20,7 @@ from torch.distributed.algorithms.join import Join, Joinable
 from torch.utils._pytree import tree_map_only
 from torch.utils.hooks import RemovableHandle
 
-from . import delayed, partitioning, tracing
+from . import delayed, memory, partitioning, tracing
 from .collective import gather_objects, gather_objects_to_first
 from .data_parallel import GradientMeans
 from .exceptions import CheckpointError, PartitionError, SMPError, StepUsageError
@@ -90,6 +91,7 @@ class DistributedModel(torch.nn.Module, Joinable):
         self.stage: Stage | None = None
         self.owners: list[int] = []
         self.loads: list[Load] = []
+        self.memories: list[memory.Memory] = []
         self.owners_wanted: Mapping[str, int] | None = None
         self.waiting: Mapping[str, Any] | None = None  # loaded before the partition
         self.means: GradientMeans | None = None
@@ -194,12 +196,21 @@ class DistributedModel(torch.nn.Module, Joinable):
         if isinstance(answer[0], SMPError):
             raise answer[0]
         self._check_same_parameters()
-        owners, shapes, self.loads = answer[0]
+        owners, shapes, self.loads, self.memories = answer[0]
         self.make_stage(owners, shapes)
         if self.means is not None:
             self.means.begin_step(self.present is Pass.SUMS)
 
-    def _answer(self, trace_one: Callable[[], Any]) -> tuple[list[int], dict, list] | SMPError:
+    @property
+    def predicted_memory(self) -> dict[str, int] | None:
+        """What this rank will need at most, in bytes, by what it is for (memory.Memory); None if
+        nothing was traced: before the first step, without a pipeline, with skip_tracing, or when a
+        checkpoint decided."""
+        if not self.memories:
+            return None
+        return self.memories[state.topology.rank_in("pp")].as_dict()
+
+    def _answer(self, trace_one: Callable[[], Any]) -> tuple | SMPError:
         try:
             return self._decide(trace_one)
         except SMPError as error:
@@ -214,11 +225,12 @@ class DistributedModel(torch.nn.Module, Joinable):
             raise PartitionError(f"the checkpoint to be loaded has no module {missing[0]}")
         return [self.owners_wanted[name] for name in self.tree.names]
 
-    def _decide(self, trace_one: Callable[[], Any]) -> tuple[list[int], dict, list[Load]]:
-        """Owners, the shapes of what calls give, and each stage's load, if it is known."""
+    def _decide(self, trace_one: Callable[[], Any]) -> tuple[list[int], dict, list, list]:
+        """Owners, the shapes of what calls give, each stage's load, and what it needs of memory;
+        these two if they are known."""
         wanted = self._wanted_owners()
         if wanted:
-            return wanted, {}, []
+            return wanted, {}, [], []
         trace = None
         if not state.cfg.skip_tracing:
             # Of two passes the second one's times count: the first one loads code and memory.
@@ -234,7 +246,28 @@ class DistributedModel(torch.nn.Module, Joinable):
                 load.activation_bytes / 2**20,
                 load.forward_ns / 1e6,
             )
-        return plan.devices, trace.shapes if trace else {}, plan.loads
+        if trace is None:
+            return plan.devices, {}, plan.loads, []
+        memories = self._predict(trace, plan.devices)
+        return plan.devices, trace.shapes, plan.loads, memories
+
+    def _predict(self, trace: tracing.Trace, owners: Sequence[int]) -> list[memory.Memory]:
+        optimizer = state.optimizer.optimizer if state.optimizer is not None else None
+        share, copies = memory.state_share(optimizer), state.topology.size_of("dp")
+        try:
+            made = memory.Forecast(self.tree, trace, owners, state.cfg, share, copies).stages()
+        except Error as error:  # a pipeline too large to be simulated
+            log.info("memory is not foreseen: %s", error)
+            return []
+        for rank, one in enumerate(made):
+            parts = (one.peak, one.parameters, one.gradients, one.optimizer, one.kept, one.working)
+            log.info(
+                "stage %d: at most %.1f MiB: parameters %.1f, gradients %.1f, optimizer %.1f, "
+                "activations %.1f, working memory %.1f",
+                rank,
+                *(size / 2**20 for size in parts),
+            )
+        return made
 
     def _check_same_parameters(self) -> None:
         """The parts must be parts of one model: every rank of a pipeline has the same parameters

@@ -36,15 +36,50 @@ class Seen:
     output_bytes: int = 0
 
 
+OUTSIDE = -1  # in place of a module's number: the step's function itself
+
+
+@dataclass
+class Save:
+    """Autograd keeps a tensor for the backward pass of a module's own code.
+
+    storage: The same number: the same memory.
+    calls: That are under way, by their number, the innermost last.
+    """
+
+    module: int
+    storage: int
+    bytes: int
+    calls: tuple[int, ...]
+
+
+@dataclass
+class CallSeen:
+    """Of a module, by another one or by the step's function.
+
+    inputs, outputs: Memory of the tensors in it, with their bytes.
+    saved: What is kept of what was made in it.
+    """
+
+    module: int
+    caller: int
+    inputs: list[tuple[int, int]]
+    outputs: list[tuple[int, int]] = field(default_factory=list)
+    saved: set[int] = field(default_factory=set)
+
+
 @dataclass
 class Trace:
     """Of a model: modules by their number.
 
     shapes: What calls gave, as a stage looks it up.
+    saves, calls: One after the other.
     """
 
     modules: list[Seen]
     shapes: dict[tuple, Shape] = field(default_factory=dict)
+    saves: list[Save] = field(default_factory=list)
+    calls: list[CallSeen] = field(default_factory=list)
 
 
 class _Tracer:
@@ -64,6 +99,7 @@ class _Tracer:
         """Of a pass: what earlier ones have seen is forgotten."""
         self.trace = Trace([Seen() for _ in self.modules])
         self.under_way: list[int] = []
+        self.calls_under_way: list[int] = []
         self.since = self.call_count = 0
         self.counted: set[int] = set()
 
@@ -75,13 +111,21 @@ class _Tracer:
         self.since = now
 
     def keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Autograd keeps a tensor."""
+        """Autograd keeps a tensor. It gets it without its graph: a node's own result would keep the
+        node, and that the whole pass, for ever."""
         storage = tensor.untyped_storage()
         address = storage.data_ptr()
-        if self.under_way and address not in self.parameters and address not in self.counted:
+        if address in self.parameters:
+            return tensor.detach()
+        module = self.under_way[-1] if self.under_way else OUTSIDE
+        calls = tuple(self.calls_under_way)
+        self.trace.saves.append(Save(module, address, storage.nbytes(), calls))
+        for call in calls:
+            self.trace.calls[call].saved.add(address)
+        if self.under_way and address not in self.counted:
             self.counted.add(address)
-            self.trace.modules[self.under_way[-1]].activation_bytes += storage.nbytes()
-        return tensor
+            self.trace.modules[module].activation_bytes += storage.nbytes()
+        return tensor.detach()
 
     def call(self, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._account()
@@ -90,7 +134,11 @@ class _Tracer:
         seen.entered = min(seen.entered, self.call_count)
         self.call_count += 1
         key = self._key(number, args, kwargs)
+        caller = self.under_way[-1] if self.under_way else OUTSIDE
+        call = CallSeen(number, caller, _memory_of((args, kwargs)))
+        self.trace.calls.append(call)
         self.under_way.append(number)
+        self.calls_under_way.append(len(self.trace.calls) - 1)
         self.since = time.perf_counter_ns()
         try:
             result = self.modules[number]._call_impl(*args, **kwargs)
@@ -99,6 +147,8 @@ class _Tracer:
             raise
         self._account()
         self.under_way.pop()
+        self.calls_under_way.pop()
+        call.outputs = _memory_of(result)
         seen.output_bytes = max(seen.output_bytes, self._note(key, result))
         self.since = time.perf_counter_ns()
         return result
@@ -121,6 +171,12 @@ class _Tracer:
             arguments = packed((Mode.current(), structure), "the arguments")
             return number, arguments, tuple(Meta.of(tensor) for tensor in tensors)
         return None
+
+
+def _memory_of(structure: Any) -> list[tuple[int, int]]:
+    """Of the tensors in it: where they lie, and their own bytes."""
+    _, tensors = take_out(structure)
+    return [(tensor.untyped_storage().data_ptr(), tensor.nbytes) for tensor in tensors]
 
 
 def trace(
