@@ -155,6 +155,25 @@ def test_who_one_is_and_what_one_may(service):
         iam.get_role(RoleName="a/b")
 
 
+def expect_old_urls(service):
+    """What boto3 makes by default: signature version 2."""
+    s3 = service.client("s3", signature_version="s3")
+    link = s3.generate_presigned_url(
+        "get_object", ExpiresIn=60,
+        Params={"Bucket": "data", "Key": "a/b c+d?é", "ResponseContentType": "text/x y"},
+    )
+    assert "AWSAccessKeyId=" in link
+    with urllib.request.urlopen(link, timeout=30) as reply:
+        assert reply.read() == b"hello"
+        assert reply.headers["Content-Type"] == "text/x y"
+    for change in (("b%20c", "b%20x"), ("x%20y", "z"), ("Expires=1", "Expires=2")):
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(link.replace(*change), timeout=30)
+    over = s3.generate_presigned_url("list_buckets", ExpiresIn=-10)
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(over, timeout=30)
+
+
 def test_s3_behind_the_same_address(service):
     s3 = service.client("s3", signature_version="s3v4")
     s3.create_bucket(Bucket="data")
@@ -168,6 +187,7 @@ def test_s3_behind_the_same_address(service):
         assert reply.read() == b"hello"
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(link.replace("b%20c", "b%20x"), timeout=30)
+    expect_old_urls(service)
     with pytest.raises(ClientError, match="NoSuchKey"):
         s3.get_object(Bucket="data", Key="none")
 

@@ -254,6 +254,8 @@ enum shoal_status signature_make(const struct http_message *message,
 enum http_verdict http_signature_check_time(const struct http_signature *signature, int64_t now_s)
 {
     int64_t ahead = signature->time_s - now_s;
+    if (signature->is_old)
+        return ahead < 0 ? HTTP_EXPIRED : HTTP_ACCEPTED;
     if (ahead > HTTP_SIGNATURE_SKEW_S)
         return HTTP_SKEWED;
     if (signature->presigned)
@@ -277,6 +279,8 @@ static bool is_signed(const struct http_signature *signature, const char *name)
 enum http_verdict http_signature_check_headers(const struct http_message *message,
                                                const struct http_signature *signature)
 {
+    if (signature->is_old)
+        return HTTP_ACCEPTED; /* which signs them all, and no host */
     if (!is_signed(signature, "host"))
         return HTTP_HEADER_UNSIGNED;
     for (size_t i = 0; i < message->headers->count; i++) {
@@ -291,8 +295,11 @@ enum shoal_status http_signature_check(const struct http_message *message,
                                        const struct http_signature *signature, const char *secret,
                                        const char *payload, enum http_verdict *verdict)
 {
-    char hex[HTTP_DIGEST_HEX_BYTES];
-    TRY(signature_make(message, signature, secret, payload, hex));
+    char hex[HTTP_DIGEST_HEX_BYTES] = {0};
+    if (signature->is_old)
+        TRY(signature_old_make(message, secret, hex));
+    else
+        TRY(signature_make(message, signature, secret, payload, hex));
     bool same = CRYPTO_memcmp(hex, signature->hex, sizeof(hex)) == 0;
     *verdict = same ? HTTP_ACCEPTED : HTTP_WRONG_SIGNATURE;
     return SHOAL_OK;

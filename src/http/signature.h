@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * signature.h: AWS signature version 4, both ways: made for a request, and checked on one. In the
- * Authorization header or in the query (presigned URLs), and of the chunks of a streamed body.
+ * Authorization header or in the query (presigned URLs), and of the chunks of a streamed body. Of
+ * version 2 only presigned URLs are read, because boto3 still makes them.
  *
  * Pure computation: nothing here knows of connections or of the clock.
  */
@@ -55,6 +56,7 @@ struct http_signature {
     char signed_headers[HTTP_SIGNATURE_HEADERS_BYTES]; /* "host;x-amz-date" */
     char hex[HTTP_DIGEST_HEX_BYTES];
     bool presigned;
+    bool is_old;       /* version 2 in a URL: `time_s` is when it ends, `hex` is base64 */
     int64_t time_s;    /* since 1970 */
     int64_t expires_s; /* presigned */
     const char *why;   /* HTTP_MALFORMED: in words */

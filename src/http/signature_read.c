@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "http/signature.h"
+#include "http/signature_form.h"
 
 #define ALGORITHM "AWS4-HMAC-SHA256"
 
@@ -181,7 +182,7 @@ enum http_verdict http_signature_read(const struct http_message *message,
     const char *header = http_pairs_find_header(message->headers, "authorization");
     const char *algorithm = http_pairs_find(message->query, "X-Amz-Algorithm");
     if (header == NULL && algorithm == NULL)
-        return HTTP_UNSIGNED;
+        return signature_old_read(message, out);
     enum http_verdict verdict =
         header != NULL ? header_read(message, header, out) : query_read(message, algorithm, out);
     if (verdict == HTTP_ACCEPTED && memcmp(out->date, out->time, sizeof(out->date) - 1) != 0)
