@@ -152,23 +152,25 @@ static ssize_t source_read(void *user, uint64_t position, char *out, size_t capa
     }
 }
 
-static void source_close(void *user)
-{
-    struct http_request *request = user;
-    if (request->source.close != NULL)
-        request->source.close(request->source.user);
-}
-
 enum shoal_status http_reply_source(struct http_request *request, int status, int64_t bytes,
                                     const struct http_source *source)
 {
-    request->source = *source;
+    /* Not closed by the response, which the connection keeps for longer than the request. */
     struct MHD_Response *response =
         MHD_create_response_from_callback(bytes >= 0 ? (uint64_t)bytes : MHD_SIZE_UNKNOWN,
-                                          SOURCE_BLOCK_BYTES, source_read, request, source_close);
-    if (response == NULL)
-        source_close(request);
-    return settle(request, status, response);
+                                          SOURCE_BLOCK_BYTES, source_read, request, NULL);
+    request->source = *source;
+    enum shoal_status result = settle(request, status, response);
+    if (result != SHOAL_OK)
+        reply_source_close(request);
+    return result;
+}
+
+void reply_source_close(struct http_request *request)
+{
+    if (request->source.close != NULL)
+        request->source.close(request->source.user);
+    request->source.close = NULL;
 }
 
 /* ---- errors ------------------------------------------------------------------------------------

@@ -79,6 +79,7 @@ void request_free(struct http_request *request)
 
 void request_release(struct http_request *request)
 {
+    reply_source_close(request);
     if (request->begun && request->handler->end != NULL)
         request->handler->end(request->user, request);
     request->begun = false;

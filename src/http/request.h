@@ -129,6 +129,9 @@ void suspend_give_up(struct http_server *server);
 /* The connection is done with it. True if it may be freed, else who holds it will. */
 bool suspend_over(struct http_request *request);
 
+/* reply.c: once, when the request ends. */
+void reply_source_close(struct http_request *request);
+
 /* server.c */
 const struct http_limits *server_limits(const struct http_server *server);
 const struct http_keys *server_keys(const struct http_server *server);
