@@ -136,7 +136,9 @@ static void on_left(void *user, uint64_t context)
  * ------------------------------------------------------------------------------------------------
  */
 
-static enum shoal_status open_group(struct server *server, struct served *served)
+/* What the ranks asked first says whether they promise the same bits, as all that they ask will. */
+static enum shoal_status open_group(struct server *server, struct served *served,
+                                    const struct comm_asked *first)
 {
     struct comm_world *world = server->root->world;
     int *members = NULL;
@@ -146,9 +148,11 @@ static enum shoal_status open_group(struct server *server, struct served *served
     enum shoal_status status = comm_group_open(world, members, world->size, "ranks and servers",
                                                served->context, &served->group);
     base_free(members);
-    if (status == SHOAL_OK) /* the ranks have a deadline */
-        atomic_store(&served->group->timeout_ms, -1);
-    return status;
+    if (status != SHOAL_OK)
+        return status;
+    served->group->reproducible = first->reproducible;
+    atomic_store(&served->group->timeout_ms, -1); /* the ranks have a deadline */
+    return SHOAL_OK;
 }
 
 /* The shares of a version, which the rank that asked by them had told before. */
@@ -183,9 +187,8 @@ static enum shoal_status start(struct server *server, struct asked *asked)
         call.shares = cut.shares;
     }
     if (!served->group)
-        TRY(open_group(server, served));
+        TRY(open_group(server, served, &asked->what));
     served->group->sequence = asked->what.sequence - 1;
-    served->group->reproducible = asked->what.reproducible;
     return api_submit_served(served->group, &call, &asked->request);
 }
 
