@@ -28,9 +28,8 @@ def two():
 
 
 @pytest.fixture(scope="module")
-def four():
-    with forked_jobs.Jobs(4, *MODULES) as started:
-        yield started
+def four(two):
+    return two.of(4)
 
 
 class Block(torch.nn.Module):
@@ -172,6 +171,11 @@ def test_many_steps_stay_the_same_and_parameters_are_divided(two):
 )
 def test_four_ranks_learn_what_one_process_does(four, config):
     assert_same(four.run(job_train, config, STEPS), alone(STEPS))
+
+
+def test_eight_ranks_learn_what_one_process_does(two):
+    config = {"partitions": 4, "ddp": True, "microbatches": 2}
+    assert_same(two.of(8).run(job_train, config, STEPS), alone(STEPS))
 
 
 def test_two_runs_have_the_same_bits(two):
