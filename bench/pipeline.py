@@ -9,8 +9,8 @@ torch.distributed.pipelining over Shoal and over Gloo, and beside the schedule's
 A place is a link and the bytes of an activation: `host` has all stages on this host, anything else
 is the rate of virtual hosts (root) with a stage on each. In each place one start of
 bench/peers/pipeline_bench.py on all ranks makes steps in each way, by turns. A stage's computing is
-waiting. The theory is `shoal plan-model`'s: the same schedule in virtual time, on links of that
-rate; on one host they take no time.
+waiting. The theory is `shoal plan-model`'s: the same schedule in virtual time, with waits as long
+as they were in the mean, on links of that rate; on one host data take no time.
 
 Writes pipeline.json and pipeline.svg below --out, anew after each place.
 """
@@ -95,13 +95,15 @@ class Pipelines:
         rows = list(self.of(case, way).values())
         if not rows:
             return None
-        steps, row = [each["step_ms"] for each in rows], rows[0]
-        step_ms, work_ms = median(steps), row["work_ms"]
-        bubble, least = (1 - work_ms / one for one in (step_ms, row["theory_ms"]))
-        named = {name: row[name] for name in (*Case.__dataclass_fields__, "way")}
+        steps = [each["step_ms"] for each in rows]
+        step_ms, work_ms, theory = (
+            median(row[name] for row in rows) for name in ("step_ms", "work_ms", "theory_ms")
+        )
+        bubble, least = (1 - work_ms / one for one in (step_ms, theory))
+        named = {name: rows[0][name] for name in (*Case.__dataclass_fields__, "way")}
         return {
             **named, "rounds": len(rows), "step_ms": step_ms, "step_ms_low": min(steps),
-            "step_ms_high": max(steps), "work_ms": work_ms, "theory_ms": row["theory_ms"],
+            "step_ms_high": max(steps), "work_ms": work_ms, "theory_ms": theory,
             "bubble": bubble, "theory_bubble": least, "over_theory": bubble / least,
             "gain_same": self.gain(case, way, SAME), "gain": self.gain(case, way, GLOO),
         }  # fmt: skip
@@ -190,20 +192,21 @@ def percent(share):
 # ---- what is started ---------------------------------------------------------------------------
 
 
-def theory_command(arguments, case):
-    times = ["--forward-ms", f"{arguments.forward_ms:g}", "--backward-ms"]
-    words = [arguments.shoal, "plan-model", "--stages", str(case.stages), *times]
-    words += [f"{arguments.backward_ms:g}", "--microbatches", str(case.microbatches)]
-    words += ["--pipeline", case.schedule, "--json"]
+def theory_command(arguments, row):
+    case = case_of(row)
+    words = [arguments.shoal, "plan-model", "--stages", str(case.stages)]
+    words += ["--forward-ms", f"{row['forward_ms']:.4f}"]
+    words += ["--backward-ms", f"{row['backward_ms']:.4f}"]
+    words += ["--microbatches", str(case.microbatches), "--pipeline", case.schedule, "--json"]
     if case.link != HOST and case.link != "none":
         words += ["--output", str(case.bytes), "--rate", case.link, "--latency", LATENCY]
     return words
 
 
-def theory_ms(arguments, case):
+def theory_ms(arguments, row):
     """A step of this schedule, in virtual time."""
     found = subprocess.run(
-        theory_command(arguments, case), stdout=subprocess.PIPE, check=True, timeout=60
+        theory_command(arguments, row), stdout=subprocess.PIPE, check=True, timeout=60
     )
     return json.loads(found.stdout)["schedules"][0]["step_ns"] * MS
 
@@ -241,15 +244,11 @@ def measure(arguments, pipelines, stages, link, size):
     if problem:
         pipelines.problems[text] = problem
         print(f"bench: {text}: {problem}", file=sys.stderr)
-    theories = {}
     for row in rows:
         row |= {"stages": stages, "link": link, "bytes": size}
-        case = case_of(row)
-        if case not in theories:
-            theories[case] = theory_ms(arguments, case)
-        work_ms = case.microbatches * (arguments.forward_ms + arguments.backward_ms)
-        pipelines.rows.append(row | {"work_ms": work_ms, "theory_ms": theories[case]})
-    for case in theories:
+        row["work_ms"] = row["microbatches"] * (row["forward_ms"] + row["backward_ms"])
+        pipelines.rows.append(row | {"theory_ms": theory_ms(arguments, row)})
+    for case in dict.fromkeys(case_of(row) for row in rows):
         for way in arguments.ways:
             found = pipelines.summary(case, way)
             if found:

@@ -41,9 +41,10 @@ def test_every_way_runs_the_same_stages(tmp_path):
     found = [(each["schedule"], each["way"]) for each in content["summaries"]]
     assert sorted(found) == sorted((s, w) for s in pipeline.SCHEDULES for w in pipeline.WAYS)
     for each in content["summaries"]:
-        assert each["work_ms"] == 6 and each["theory_ms"] == pytest.approx(9)
-        assert each["theory_bubble"] == pytest.approx(1 / 3)
-        assert each["step_ms"] >= 9 and each["over_theory"] >= 1
+        assert each["work_ms"] >= 6
+        assert each["theory_ms"] == pytest.approx(1.5 * each["work_ms"], rel=1e-3)
+        assert each["theory_bubble"] == pytest.approx(1 / 3, rel=1e-3)
+        assert each["step_ms"] >= 9 and each["over_theory"] > 0
         assert f"{each['way']}: step" in result.stderr
     assert not content["problems"] and {"machine", "revision", "finished"} <= set(content["plan"])
     ElementTree.parse(tmp_path / "pipeline.svg")

@@ -13,8 +13,9 @@ are. The same stages make steps in each of these ways, in the same processes, by
     torch-gloo    the same over Gloo
 
 The loss belongs to the last stage. The time of a step is that from the end of one to the end of the
-next, in a block of steps back to back; the slowest rank counts. Before each block all activations
-and gradients that arrive are checked, in a step that is not counted, and neither is the next one.
+next, in a block of steps back to back; the slowest rank counts. The system may wake a sleeper too
+late, so how long waits really were is measured too. Before each block all activations and gradients
+that arrive are checked, in a step that is not counted, and neither is the next one.
 Rank 0 prints a JSON line for each way, schedule, number of microbatches and round.
 """
 
@@ -53,13 +54,26 @@ class Device:
         rows = max(arguments.bytes // (WIDTH * FLOAT_BYTES), 1)
         self.pattern = (torch.arange(rows * WIDTH) % PATTERN).float().view(rows, WIDTH)
         self.checks, self.checked = False, 0
+        self.start_counting()
 
-    def work(self, seconds):
-        end = time.monotonic() + seconds
+    def start_counting(self):
+        """How long it worked, and how often: forward, backward."""
+        self.worked = [0.0, 0, 0.0, 0]
+
+    def forward(self):
+        self.work(self.forward_s, 0)
+
+    def backward(self):
+        self.work(self.backward_s, 2)
+
+    def work(self, seconds, kind):
+        begun = time.monotonic()
         if seconds > SPIN_S:
             time.sleep(seconds - SPIN_S)
-        while time.monotonic() < end:
+        while time.monotonic() < begun + seconds:
             pass
+        self.worked[kind] += time.monotonic() - begun
+        self.worked[kind + 1] += 1
 
     def check(self, arrived, number):
         """The pattern, plus this."""
@@ -76,13 +90,13 @@ class Work(torch.autograd.Function):
     @staticmethod
     def forward(context, inputs, weight, stage):
         context.stage = stage
-        stage.device.work(stage.device.forward_s)
+        stage.device.forward()
         return inputs.view_as(inputs)
 
     @staticmethod
     def backward(context, gradient):
         stage, arrived = context.stage, gradient.view_as(gradient)  # waits for a promise
-        stage.device.work(stage.device.backward_s)
+        stage.device.backward()
         if stage.is_first:
             stage.device.check(arrived, 0)
         return arrived, torch.zeros(1), None
@@ -205,8 +219,15 @@ def slowest(seconds):
     return found.item()
 
 
+def mean_waits(device):
+    """Of all ranks: a forward and a backward pass."""
+    found = torch.tensor(device.worked, dtype=torch.float64)
+    dist.all_reduce(found)
+    return (found[0] / found[1]).item(), (found[2] / found[3]).item()
+
+
 def block_s(way, device, microbatches, steps):
-    """The time of a step."""
+    """The time of a step, and the stages' own forward and backward passes in it."""
     targets = torch.arange(microbatches)
     inputs = torch.cat([device.pattern + number for number in range(microbatches)])
     device.checks, device.checked = True, 0
@@ -216,11 +237,13 @@ def block_s(way, device, microbatches, steps):
     if device.checked != (microbatches if is_end else 0):
         raise SystemExit(f"wrong result: {device.checked} of {microbatches} microbatches came")
     dist.barrier()
-    ends = []
-    for _ in range(steps + 1):
+    way.step(inputs, targets)
+    device.start_counting()
+    begun = time.monotonic()
+    for _ in range(steps):
         way.step(inputs, targets)
-        ends.append(time.monotonic())
-    return slowest((ends[-1] - ends[0]) / steps)
+    step_s = slowest((time.monotonic() - begun) / steps)
+    return step_s, *mean_waits(device)
 
 
 def measure(arguments, device, places):
@@ -230,11 +253,13 @@ def measure(arguments, device, places):
             first = number % len(ways)
             for name, schedule in ways[first:] + ways[:first]:
                 way = make_way(name, device, schedule, microbatches, places)
-                seconds = block_s(way, device, microbatches, arguments.steps)
+                times = block_s(way, device, microbatches, arguments.steps)
                 way.close()
                 if dist.get_rank() == 0:
                     row = {"way": name, "schedule": schedule, "microbatches": microbatches}
-                    row |= {"round": number, "step_ms": seconds * MS, "version": torch.__version__}
+                    row |= {"round": number, "version": torch.__version__}
+                    names = ("step_ms", "forward_ms", "backward_ms")
+                    row |= {name: seconds * MS for name, seconds in zip(names, times, strict=True)}
                     print(json.dumps(row), flush=True)
 
 
