@@ -271,6 +271,10 @@ def job_misuse(rank, size):
     found["placed"] = outcome(smp.set_partition, torch.nn.Linear(1, 1), 2)
     torch.manual_seed(1)
     network = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH))
+    found["no module"] = outcome(smp.DistributedModel, [network])
+    inner = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.DataParallel(network))
+    found["wrapped"] = outcome(smp.DistributedModel, inner)
+    found["scripted"] = outcome(smp.DistributedModel, torch.jit.script(torch.nn.Linear(1, 1)))
     model = smp.DistributedModel(network)
     train = step(smp)
     found["batch"] = outcome(train, model, torch.randn(BATCH + 2, WIDTH))
@@ -292,6 +296,9 @@ def test_misuse_is_refused_on_every_rank(two):
         "key": "did you mean 'partitions'?",
         "twice": "smp.init() was called before",
         "placed": "there is no partition 2 of 2",
+        "no module": "of a torch.nn.Module, not of list",
+        "wrapped": "module 1 is a DataParallel: wrap what is in it, and set 'ddp': true",
+        "scripted": "the model is a ScriptModule",
         "batch": "argument 'inputs': axis 0 of a tensor of shape [18, 8] has 18 elements",
         "outside": "only within a function decorated with smp.step",
         "backward outside": "model.backward() is called within a function decorated",

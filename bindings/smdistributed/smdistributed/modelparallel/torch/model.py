@@ -73,6 +73,7 @@ class DistributedModel(torch.nn.Module, Joinable):
     ):
         torch.nn.Module.__init__(self)
         Joinable.__init__(self)
+        _check_model(module)
         self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(state.cfg.precision)
         self.is_delayed = delayed.is_delayed(module.modules())
         if self.dtype is not None:
@@ -727,6 +728,24 @@ class DistributedModel(torch.nn.Module, Joinable):
         handle = RemovableHandle(self.step_hooks)
         self.step_hooks[handle.id] = hook
         return handle
+
+
+def _check_model(module: torch.nn.Module) -> None:
+    """That it can be divided."""
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"DistributedModel is of a torch.nn.Module, not of {type(module).__name__}")
+    for name, one in module.named_modules():
+        what = f"module {name}" if name else "the model"
+        if isinstance(one, torch.nn.parallel.DistributedDataParallel | torch.nn.DataParallel):
+            raise StepUsageError(
+                f"{what} is a {type(one).__name__}: wrap what is in it, and set 'ddp': true in the "
+                "configuration for data parallel copies"
+            )
+        if isinstance(one, torch.jit.ScriptModule):
+            raise StepUsageError(
+                f"{what} is a ScriptModule, whose calls can't go to other ranks: wrap the model "
+                "from before torch.jit.script or torch.jit.trace"
+            )
 
 
 def _check_ddp(call: str) -> None:
