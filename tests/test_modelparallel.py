@@ -16,6 +16,7 @@ from torch.nn import functional as F  # noqa: E402 (needs torch)
 WIDTH, CLASSES, BATCH, MICROBATCHES = 16, 5, 16, 4
 STEPS, STEPS_LONG = 8, 50
 TOLERANCE = 1e-5
+SAME_BITS = {"partitions": 2, "deterministic_server": True}
 
 # Optimizers import torch's compiler.
 MODULES = ["torch", "torch._dynamo", "smdistributed.modelparallel.torch"]
@@ -179,8 +180,7 @@ def test_eight_ranks_learn_what_one_process_does(two):
 
 
 def test_two_runs_have_the_same_bits(two):
-    config = {"partitions": 2, "deterministic_server": True}
-    runs = [two.run(job_train, config, STEPS) for _ in range(2)]
+    runs = [two.run(job_train, SAME_BITS, STEPS) for _ in range(2)]
     assert runs[0][0][0] == runs[1][0][0]
     for name, one in runs[0][0][1].items():
         assert torch.equal(one, runs[1][1][1][name])
@@ -242,7 +242,7 @@ def job_checkpoint(rank, size, folder, partial):
     """Trains, saves, and trains on; gives the losses after the checkpoint."""
     import smdistributed.modelparallel.torch as smp
 
-    smp.init({"partitions": 2, "microbatches": MICROBATCHES})
+    smp.init({"microbatches": MICROBATCHES} | SAME_BITS)
     torch.manual_seed(1)
     model = smp.DistributedModel(Net())
     optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-2))
@@ -256,11 +256,11 @@ def job_checkpoint(rank, size, folder, partial):
     return losses[2:]
 
 
-def job_resume(rank, size, folder, partial, config, is_delayed):
+def job_resume(rank, size, folder, partial, is_delayed):
     """Loads what job_checkpoint saved, with another seed, and trains on."""
     import smdistributed.modelparallel.torch as smp
 
-    smp.init({"microbatches": MICROBATCHES} | config)
+    smp.init({"microbatches": MICROBATCHES} | SAME_BITS)
     torch.manual_seed(9)
     with smp.delay_param_initialization(is_delayed):
         network = Net()
@@ -289,7 +289,7 @@ def train_on(smp, model, optimizer, steps):
 def test_training_goes_on_from_a_checkpoint(two, tmp_path, partial):
     (wanted, _) = two.run(job_checkpoint, str(tmp_path), partial)
     for is_delayed in (False, True):
-        resumed = two.run(job_resume, str(tmp_path), partial, {"partitions": 2}, is_delayed)
+        resumed = two.run(job_resume, str(tmp_path), partial, is_delayed)
         for content, losses in resumed:
             assert content == {"epoch": 3}
             assert losses == wanted
