@@ -28,8 +28,10 @@ import bars
 import libraries
 import machine
 import processes
-from comparison import read_result, replace_file
+import trainings
+from comparison import read_result
 from run import parse_size
+from trainings import percent
 
 FILE, PICTURE = "headline.json", "headline.svg"
 GLOO = "gloo"
@@ -191,10 +193,6 @@ def link_text(rate):
     return "no limit of links" if rate == "none" else rate
 
 
-def percent(share):
-    return f"{100 * share:+.0f} %"
-
-
 def published(case):
     return PUBLISHED.get(case.model, {}).get(case.hosts)
 
@@ -272,16 +270,6 @@ def summary_text(found):
     )
 
 
-def write(headline, folder):
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / FILE, json.dumps(headline.content(), indent=1) + "\n")
-    picture = headline.picture(standalone=True)
-    if picture:
-        replace_file(folder / PICTURE, picture)
-    else:
-        (folder / PICTURE).unlink(missing_ok=True)
-
-
 def known_models():
     return sorted(path.stem for path in (libraries.ROOT / "models").glob("*.txt"))
 
@@ -298,23 +286,11 @@ def compute_choice(text):
 
 
 def host_counts(text):
-    try:
-        counts = [int(word) for word in text.split(",")]
-    except ValueError:
-        counts = [0]
-    if min(counts) < 2:
-        raise argparse.ArgumentTypeError(f"{text}: numbers of hosts, from 2 on, as in 2,4,8")
-    return counts
+    return trainings.numbers(text, 2, "numbers of hosts, from 2 on, as in 2,4,8")
 
 
 def server_counts(text):
-    try:
-        counts = [int(word) for word in text.split(",")]
-    except ValueError:
-        counts = [-1]
-    if min(counts) < 0:
-        raise argparse.ArgumentTypeError(f"{text}: numbers of servers, as in 0,4")
-    return counts
+    return trainings.numbers(text, 0, "numbers of servers, as in 0,4")
 
 
 def size(text):
@@ -341,24 +317,14 @@ def make_parser():
     parser.add_argument("--compute", type=compute_choice, default="half", help="half, equal, or MS")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=4, help="of each way in a round")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds for one program")
-    parser.add_argument("--out", type=Path, default=libraries.ROOT / "out/bench")
-    parser.add_argument("--json", action="store_true", help="print what is written, too")
-    parser.add_argument(
-        "--declare", action="store_true", help="measure nothing, write only what is to be measured"
-    )
-    parser.add_argument("--shoal", default=str(libraries.DEFAULT_SHOAL), help="the command")
+    trainings.add_options(parser)
     return parser
 
 
 def parse_arguments():
     parser = make_parser()
     arguments = parser.parse_args()
-    for name, known in (("models", known_models()), ("libs", list(WAYS))):
-        chosen = getattr(arguments, name).split(",")
-        setattr(arguments, name, chosen)
-        if unknown := set(chosen) - set(known):
-            parser.error(f"--{name} {', '.join(sorted(unknown))}: there are {', '.join(known)}")
+    trainings.split_names(parser, arguments, models=known_models(), libs=WAYS)
     arguments.rates = arguments.rates.split(",")
     if arguments.libs[0] != GLOO:
         parser.error("--libs: the first is gloo, which computing is made to suit")
@@ -400,7 +366,7 @@ def main():
     if not os.access(arguments.shoal, os.X_OK):
         sys.exit(f"bench: {arguments.shoal} is missing: make build")
     headline = Headline(make_plan(arguments), [], {})
-    write(headline, arguments.out)
+    trainings.write(headline, arguments.out, FILE, PICTURE)
     if arguments.declare:
         return
     if os.geteuid() != 0:
@@ -410,9 +376,9 @@ def main():
     headline.plan |= watch.start()
     for case in all_cases(arguments):
         measure(arguments, headline, case)
-        write(headline, arguments.out)
+        trainings.write(headline, arguments.out, FILE, PICTURE)
     headline.plan |= watch.finish()
-    write(headline, arguments.out)
+    trainings.write(headline, arguments.out, FILE, PICTURE)
     print(f"bench: {headline.text()}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(headline.content(), indent=1))

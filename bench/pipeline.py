@@ -28,8 +28,10 @@ import bars
 import libraries
 import machine
 import processes
-from comparison import read_result, replace_file
+import trainings
+from comparison import read_result
 from run import parse_size
+from trainings import percent
 
 FILE, PICTURE = "pipeline.json", "pipeline.svg"
 OWN, SAME, GLOO = "shoal", "torch-shoal", "torch-gloo"
@@ -185,10 +187,6 @@ def place_text(stages, link, size):
     return f"{stages} stages, {where}, {size / divisor:g} {unit}"
 
 
-def percent(share):
-    return f"{100 * share:+.0f} %"
-
-
 # ---- what is started ---------------------------------------------------------------------------
 
 
@@ -264,24 +262,8 @@ def summary_text(found):
     )
 
 
-def write(pipelines, folder):
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / FILE, json.dumps(pipelines.content(), indent=1) + "\n")
-    picture = pipelines.picture(standalone=True)
-    if picture:
-        replace_file(folder / PICTURE, picture)
-    else:
-        (folder / PICTURE).unlink(missing_ok=True)
-
-
 def counts(text):
-    try:
-        found = [int(word) for word in text.split(",")]
-    except ValueError:
-        found = [0]
-    if min(found) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: whole numbers from 1 on, as in 2,4")
-    return found
+    return trainings.numbers(text, 1, "whole numbers from 1 on, as in 2,4")
 
 
 def places(text):
@@ -312,24 +294,14 @@ def make_parser():
     parser.add_argument("--schedules", default=",".join(SCHEDULES))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=2, help="of each way in a round")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds for one program")
-    parser.add_argument("--out", type=Path, default=libraries.ROOT / "out/bench")
-    parser.add_argument("--json", action="store_true", help="print what is written, too")
-    parser.add_argument(
-        "--declare", action="store_true", help="measure nothing, write only what is to be measured"
-    )
-    parser.add_argument("--shoal", default=str(libraries.DEFAULT_SHOAL), help="the command")
+    trainings.add_options(parser)
     return parser
 
 
 def parse_arguments():
     parser = make_parser()
     arguments = parser.parse_args()
-    for name, known in (("ways", WAYS), ("schedules", SCHEDULES)):
-        chosen = getattr(arguments, name).split(",")
-        setattr(arguments, name, chosen)
-        if unknown := set(chosen) - set(known):
-            parser.error(f"--{name} {', '.join(sorted(unknown))}: there are {', '.join(known)}")
+    trainings.split_names(parser, arguments, ways=WAYS, schedules=SCHEDULES)
     if min(arguments.stages) < 2:
         parser.error("--stages are at least 2")
     if min(arguments.rounds, arguments.steps) < 1:
@@ -370,7 +342,7 @@ def main():
     if not os.access(arguments.shoal, os.X_OK):
         sys.exit(f"bench: {arguments.shoal} is missing: make build")
     pipelines = Pipelines(make_plan(arguments), [], {})
-    write(pipelines, arguments.out)
+    trainings.write(pipelines, arguments.out, FILE, PICTURE)
     if arguments.declare:
         return
     processes.adopt_orphans()
@@ -381,9 +353,9 @@ def main():
             pipelines.problems[place_text(*place)] = "virtual hosts need root"
             continue
         measure(arguments, pipelines, *place)
-        write(pipelines, arguments.out)
+        trainings.write(pipelines, arguments.out, FILE, PICTURE)
     pipelines.plan |= watch.finish()
-    write(pipelines, arguments.out)
+    trainings.write(pipelines, arguments.out, FILE, PICTURE)
     print(f"bench: {pipelines.text()}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(pipelines.content(), indent=1))
