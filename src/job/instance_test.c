@@ -28,6 +28,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "job/instance.h"
+#include "support/process_count.h"
 #include "support/skip.h"
 
 #define COUNT_MAX 3
@@ -516,18 +517,6 @@ static void test_memory_limits_hold_where_there_are_groups(void **state)
 }
 
 /* ---- whoever made them goes away ---- */
-
-static int process_count_with(const char *argument)
-{
-    char command[128];
-    int count = -1;
-    snprintf(command, sizeof(command), "cat /proc/[0-9]*/cmdline 2>/dev/null | grep -ac %s",
-             argument);
-    FILE *pipe = popen(command, "r");
-    assert_int_equal(fscanf(pipe, "%d", &count), 1);
-    pclose(pipe);
-    return count;
-}
 
 static void test_nothing_is_left_when_the_maker_is_killed(void **state)
 {

@@ -27,6 +27,7 @@
 #include "base/status.h"
 #include "job/outcome.h"
 #include "support/files.h"
+#include "support/process_count.h"
 
 #define PATIENCE_MS 20000
 
@@ -357,18 +358,6 @@ static pid_t supervisor_pid(struct trial *trial)
     json_decref(answer);
     assert_true(pid > 1);
     return pid;
-}
-
-static int process_count_with(const char *argument)
-{
-    char command[128];
-    int count = -1;
-    snprintf(command, sizeof(command), "cat /proc/[0-9]*/cmdline 2>/dev/null | grep -ac %s",
-             argument);
-    FILE *pipe = popen(command, "r");
-    assert_int_equal(fscanf(pipe, "%d", &count), 1);
-    pclose(pipe);
-    return count;
 }
 
 static void test_a_killed_supervisor_leaves_nothing(void **state)
