@@ -12,7 +12,9 @@
  *     complete   the body is whole and right. Replies, or suspends.
  *     resumed    after http_request_suspend and http_request_resume. Replies, or suspends again.
  *     end        the request is over, answered or not: what was attached is freed. Always comes
- *                once if `begin` was called, after everything else.
+ *                once if `begin` was called, after everything else: of a request that the server
+ *                gave up while it was suspended, in the thread that resumes it, which may be after
+ *                http_server_stop.
  *
  * Each of these may reply; then nothing but `end` follows, and what is left of the body is read and
  * dropped. A callback that fails without a reply answers as an internal error with the text of

@@ -60,7 +60,7 @@ static void reply_headers_free(struct http_request *request)
     }
 }
 
-void request_free(struct http_request *request)
+static void request_free(struct http_request *request)
 {
     if (request->response != NULL)
         MHD_destroy_response(request->response);
@@ -77,14 +77,18 @@ void request_free(struct http_request *request)
     base_free(request);
 }
 
+void request_end(struct http_request *request)
+{
+    if (request->begun && request->handler->end != NULL)
+        request->handler->end(request->user, request);
+    request_free(request);
+}
+
 void request_release(struct http_request *request)
 {
     reply_source_close(request);
-    if (request->begun && request->handler->end != NULL)
-        request->handler->end(request->user, request);
-    request->begun = false;
     if (suspend_over(request))
-        request_free(request);
+        request_end(request);
 }
 
 void request_failed(struct http_request *request, enum shoal_status status)

@@ -91,9 +91,10 @@ struct http_request {
 /* request.c */
 enum shoal_status request_create(struct http_server *server, struct MHD_Connection *connection,
                                  const char *target, struct http_request **out);
-/* Frees it, or leaves that to who is still to resume it. */
+/* The connection is done with it: ends it, or leaves that to who is still to resume it. */
 void request_release(struct http_request *request);
-void request_free(struct http_request *request);
+/* Calls the handler's `end`, and frees it. */
+void request_end(struct http_request *request);
 /* Reads what the head says: headers, path, query. false: it is refused. */
 bool request_read_head(struct http_request *request, const char *method);
 /* Runs a callback; a failure becomes a reply. */
@@ -126,7 +127,7 @@ bool suspend_resumed(struct http_request *request);
 bool suspend_source(struct http_request *request);
 /* Lets all that are suspended go on, and marks them. */
 void suspend_give_up(struct http_server *server);
-/* The connection is done with it. True if it may be freed, else who holds it will. */
+/* The connection is done with it. True if it may be ended, else who holds it will. */
 bool suspend_over(struct http_request *request);
 
 /* reply.c: once, when the request ends. */
@@ -135,5 +136,7 @@ void reply_source_close(struct http_request *request);
 /* server.c */
 const struct http_limits *server_limits(const struct http_server *server);
 const struct http_keys *server_keys(const struct http_server *server);
+/* It is being stopped, and nothing may wait any more. */
+bool server_gives_up(const struct http_server *server);
 
 #endif

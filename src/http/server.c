@@ -46,6 +46,7 @@ struct http_server {
     int listener, port;
     char address[ADDRESS_BYTES];
     atomic_int under_way; /* requests whose head is whole */
+    atomic_bool gives_up;
 };
 
 const struct http_limits *server_limits(const struct http_server *server)
@@ -56,6 +57,11 @@ const struct http_limits *server_limits(const struct http_server *server)
 const struct http_keys *server_keys(const struct http_server *server)
 {
     return server->options.keys;
+}
+
+bool server_gives_up(const struct http_server *server)
+{
+    return atomic_load(&server->gives_up);
 }
 
 const char *http_server_address(const struct http_server *server)
@@ -387,6 +393,7 @@ static void drain(struct http_server *server)
     int64_t deadline_ns = base_deadline_ns(server->options.limits.stop_ms);
     while (atomic_load(&server->under_way) > 0 && base_left_ms(deadline_ns) > 0)
         base_sleep_ms(STOP_LOOK_MS);
+    atomic_store(&server->gives_up, true);
     deadline_ns = base_deadline_ns(server->options.limits.stop_ms);
     while (atomic_load(&server->under_way) > 0 && base_left_ms(deadline_ns) > 0) {
         suspend_give_up(server);

@@ -27,6 +27,7 @@
 #include "http/signature.h"
 
 #define REPLY_BYTES (1 << 20)
+#define SLOW_MS     300 /* longer than the server of its test takes to stop */
 
 /* ---- a service for the tests: what it does is its path ----------------------------------------
  */
@@ -39,7 +40,7 @@ struct work {
     bool is_late;
 };
 
-static int ended;
+static int ended, begun;
 static struct http_request *kept; /* /keep: who resumes it is the test */
 
 static void *resume_later(void *user)
@@ -72,6 +73,7 @@ static enum shoal_status begin(void *user, struct http_request *request)
     TRY(BASE_NEW(&work, "a test's work"));
     work->request = request;
     http_request_attach(request, work);
+    __atomic_add_fetch(&begun, 1, __ATOMIC_RELEASE);
     const char *path = http_request_path(request);
     if (strcmp(path, "/stream") == 0 || strcmp(path, "/full") == 0)
         http_body_stream(request);
@@ -156,7 +158,9 @@ static enum shoal_status complete(void *user, struct http_request *request)
             http_request_resume(request);
         return SHOAL_OK;
     }
-    if (strcmp(path, "/keep") == 0) {
+    if (strcmp(path, "/keep") == 0 || strcmp(path, "/slow-keep") == 0) {
+        if (path[1] == 's')
+            base_sleep_ms(SLOW_MS);
         http_request_suspend(request);
         __atomic_store_n(&kept, request, __ATOMIC_RELEASE);
         return SHOAL_OK;
@@ -477,20 +481,46 @@ static void slow_clients_are_cut_off(void **state)
     http_server_stop(strict);
 }
 
+/* Sends a request that is kept suspended, and stops its server. */
+static struct http_request *stop_with(const char *request, int64_t stop_ms)
+{
+    struct http_options options = options_of();
+    options.limits.stop_ms = stop_ms;
+    struct http_server *short_lived = start(&options);
+    int fd = dial(short_lived);
+    put(fd, request, strlen(request));
+    while (__atomic_load_n(&begun, __ATOMIC_ACQUIRE) == 0)
+        base_sleep_ms(1);
+    http_server_stop(short_lived);
+    close(fd);
+    return __atomic_load_n(&kept, __ATOMIC_ACQUIRE);
+}
+
+/* What a suspended request waits for may come after the server is gone: until then nothing of the
+ * request goes. */
+static void a_stop_leaves_what_is_held(const char *request, int64_t stop_ms)
+{
+    __atomic_store_n(&begun, 0, __ATOMIC_RELEASE);
+    int ended_before = ended;
+    struct http_request *held = stop_with(request, stop_ms);
+    assert_non_null(held);
+    assert_int_equal(ended, ended_before);
+    struct work *work = http_request_attachment(held);
+    work->sum = 1;
+    http_request_resume(held);
+    assert_int_equal(ended, ended_before + 1);
+}
+
 static void a_stop_answers_who_waits(void **state)
 {
     (void)state;
-    struct http_options options = options_of();
-    options.limits.stop_ms = 200;
-    struct http_server *short_lived = start(&options);
-    int fd = dial(short_lived);
-    static const char request[] = "GET /keep HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
-    put(fd, request, sizeof(request) - 1);
-    while (__atomic_load_n(&kept, __ATOMIC_ACQUIRE) == NULL)
-        base_sleep_ms(1);
-    http_server_stop(short_lived);
-    http_request_resume(kept); /* what it was kept for comes after the server is gone */
-    close(fd);
+    a_stop_leaves_what_is_held("GET /keep HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n", 100);
+}
+
+static void a_stop_ends_who_waits_too_late(void **state)
+{
+    (void)state;
+    a_stop_leaves_what_is_held("GET /slow-keep HTTP/1.1\r\nHost: t\r\n\r\n", SLOW_MS / 6);
 }
 
 static void addresses_that_are_taken_are_named(void **state)
@@ -562,6 +592,7 @@ int main(void)
         cmocka_unit_test(signatures_are_checked),
         cmocka_unit_test(slow_clients_are_cut_off),
         cmocka_unit_test(a_stop_answers_who_waits),
+        cmocka_unit_test(a_stop_ends_who_waits_too_late),
         cmocka_unit_test(addresses_that_are_taken_are_named),
         cmocka_unit_test(the_server_survives_anything),
     };

@@ -4,8 +4,9 @@
  *
  * Who resumes may come before the connection's thread has suspended, or after the server has given
  * the request up because it is being stopped. One lock decides: a resume that comes first is kept
- * (may_go_on), one that comes last finds the request freed by nobody but itself (is_held). The lock
- * is the room's, not the server's, which may be gone by then.
+ * (may_go_on), one that comes last finds the request ended by nobody but itself (is_held), because
+ * what it resumes for may still be written to. The lock is the room's, not the server's, which may
+ * be gone by then.
  */
 #include <pthread.h>
 
@@ -45,6 +46,7 @@ static void go_on(struct http_request *request)
 /* Under the lock: suspends unless it may go on at once. */
 static bool try_suspend(struct http_request *request)
 {
+    request->is_given_up |= server_gives_up(request->server);
     if (request->may_go_on || request->is_given_up)
         return false;
     request->is_suspended = true;
@@ -98,7 +100,7 @@ void http_request_resume(struct http_request *request)
         go_on(request);
     pthread_mutex_unlock(&lock);
     if (is_over)
-        request_free(request);
+        request_end(request);
 }
 
 void http_source_wake(struct http_request *request)
