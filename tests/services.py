@@ -27,7 +27,8 @@ class Service:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         self.url = self.process.stdout.readline().strip()
-        assert self.url.startswith("http://127.0.0.1:"), self.process.stderr.read()
+        self.is_tls = self.url.startswith("https://")
+        assert self.is_tls or self.url.startswith("http://"), self.process.stderr.read()
         words = (self.folder / "keys").read_text().splitlines()[1].split()
         self.key, self.secret = words[:2]
 
@@ -39,14 +40,21 @@ class Service:
         return boto3.client(
             service, endpoint_url=self.url, region_name="us-east-1",
             aws_access_key_id=self.key, aws_secret_access_key=self.secret,
+            verify=str(self.folder / "tls" / "authority.pem") if self.is_tls else None,
             config=Config(retries={"total_max_attempts": 1}, **config),
         )
 
-    def environment(self):
-        """The variables of `shoal env`, as a shell reads them."""
-        script = f"eval \"$({shlex.quote(str(SHOAL))} env --dir {shlex.quote(str(self.folder))})\""
+    def environment(self, *arguments, **before):
+        """The variables of `shoal env`, as a shell reads them that had those of `before`, and
+        none of this machine's own about proxies and authorities."""
+        words = [str(SHOAL), "env", "--dir", str(self.folder), *arguments]
+        own = {
+            name: value for name, value in os.environ.items()
+            if not name.upper().endswith(("_PROXY", "_CA_BUNDLE"))
+        }
         out = subprocess.run(
-            ["sh", "-c", f"{script}; env -0"], check=True, capture_output=True, text=True
+            ["sh", "-c", f'eval "$({shlex.join(words)})"; env -0'],
+            check=True, capture_output=True, text=True, env=own | before,
         ).stdout
         return dict(line.split("=", 1) for line in out.split("\0") if "=" in line)
 

@@ -10,6 +10,7 @@
 
 #include "arguments.h"
 #include "base/status.h"
+#include "http/authority.h"
 #include "http/home.h"
 #include "http/identity.h"
 #include "http/keys.h"
@@ -18,21 +19,26 @@ int cmd_env(int argc, char **argv);
 
 #define REGION "us-east-1"
 
-enum { ENV_DIR, ENV_LISTEN, ENV_HELP };
+enum { ENV_DIR, ENV_LISTEN, ENV_FRONT, ENV_HELP };
 
 static const struct argument table[] = {
     [ENV_DIR] = {"dir", 'd', "DIR", "the service's directory (default ~/.local/share/shoal)"},
     [ENV_LISTEN] = {"listen", 'l', "HOST:PORT",
                     "where the service answers (default: where it runs\n"
                     "now, else " HTTP_HOME_LISTEN ")"},
+    [ENV_FRONT] = {"front", 'f', NULL,
+                   "also for scripts that call hosts of amazonaws.com by\n"
+                   "name: all HTTPS of the shell goes to the service, which\n"
+                   "stands for these hosts and refuses others"},
     [ENV_HELP] = {"help", 'h', NULL, "show this text"},
 };
 #define TABLE_COUNT (sizeof(table) / sizeof(table[0]))
 
 struct env {
     const char *dir_given, *listen;
-    bool wants_help;
-    char dir[PATH_MAX];
+    bool wants_front, wants_help;
+    enum http_home_scheme scheme;
+    char dir[PATH_MAX], url[HTTP_HOME_URL_BYTES];
 };
 
 /* Defaults of the SDK: with a bucket and a role it asks nobody for them. */
@@ -63,6 +69,7 @@ static enum shoal_status take(void *user, int id, const char *value)
     switch (id) {
     case ENV_DIR: env->dir_given = value; break;
     case ENV_LISTEN: env->listen = value; break;
+    case ENV_FRONT: env->wants_front = true; break;
     default: env->wants_help = true; break;
     }
     return SHOAL_OK;
@@ -76,14 +83,18 @@ static void help_print(void)
         "to `shoal serve`: address, keys, region, and the SDK's defaults (DIR/config.yaml, made\n"
         "if it is not there).\n\n");
     arguments_help(table, TABLE_COUNT, stdout);
-    printf("\nexample:\n"
-           "  eval \"$(shoal env)\"\n");
+    printf(
+        "\nexample:\n"
+        "  eval \"$(shoal env)\"\n\n"
+        "The front (--front) is for scripts that can't be told where the service is: those that\n"
+        "let the SDK find out its role and account, which it asks of a fixed host. The shell's\n"
+        "other HTTPS, such as downloads, is refused meanwhile, unless NO_PROXY names the host.\n");
 }
 
 /* In single quotes, in which a shell reads everything but the quote itself as it stands. */
-static void export_print(const char *name, const char *value)
+static void quoted_print(const char *name, const char *value)
 {
-    printf("export %s='", name);
+    printf("%s='", name);
     for (; *value != '\0'; value++) {
         if (*value == '\'')
             fputs("'\\''", stdout);
@@ -91,6 +102,12 @@ static void export_print(const char *name, const char *value)
             putchar(*value);
     }
     puts("'");
+}
+
+static void export_print(const char *name, const char *value)
+{
+    printf("export ");
+    quoted_print(name, value);
 }
 
 static enum shoal_status dir_find(struct env *env)
@@ -124,41 +141,94 @@ static enum shoal_status config_make(const struct env *env, char *path, size_t b
 }
 
 /* Where the service is; without it, where it is by default. */
-static void url_find(const struct env *env, char *url, size_t bytes)
+static enum shoal_status url_find(struct env *env)
 {
-    char address[HTTP_HOME_ADDRESS_BYTES];
-    if (env->listen == NULL && http_home_address(env->dir, address, sizeof(address)) != SHOAL_OK) {
+    bool has_scheme = env->listen != NULL && strstr(env->listen, "://") != NULL;
+    if (env->listen != NULL) {
+        snprintf(env->url, sizeof(env->url), "%s%s", has_scheme ? "" : "http://", env->listen);
+        env->scheme = strncmp(env->url, "https:", 6) == 0 ? HTTP_HOME_TLS : HTTP_HOME_PLAIN;
+    } else if (http_home_url(env->dir, env->url, sizeof(env->url), &env->scheme) != SHOAL_OK) {
         fprintf(stderr, "shoal env: %s; taking %s for its address\n", base_error_text(),
                 HTTP_HOME_LISTEN);
-        snprintf(address, sizeof(address), "%s", HTTP_HOME_LISTEN);
+        snprintf(env->url, sizeof(env->url), "http://" HTTP_HOME_LISTEN);
     }
-    const char *at = env->listen != NULL ? env->listen : address;
-    bool is_any = strncmp(at, "0.0.0.0:", 8) == 0;
-    snprintf(url, bytes, "http://%s%s", is_any ? "127.0.0.1" : "", is_any ? at + 7 : at);
+    if (strlen(env->url) + 1 == sizeof(env->url))
+        return base_error(SHOAL_ERR_ARGUMENT, "the address given with --listen is too long");
+    return SHOAL_OK;
+}
+
+/* In both spellings: of a variable that the user has in lower case, programs take that one. */
+static void both_print(const char *upper, const char *lower, const char *value)
+{
+    export_print(upper, value);
+    export_print(lower, value);
+}
+
+/* What must not go through a proxy: this service, and what was excepted before. */
+static void no_proxy_print(const char *url)
+{
+    char host[HTTP_HOME_URL_BYTES];
+    const char *at = strstr(url, "://") + 3;
+    bool is_v6 = *at == '[';
+    snprintf(host, sizeof(host), "%.*s", (int)strcspn(at + is_v6, is_v6 ? "]" : ":/"), at + is_v6);
+    quoted_print("shoal_service_host", host);
+    puts("case \",$NO_PROXY,\" in *\",$shoal_service_host,\"*) ;; *) "
+         "NO_PROXY=\"${NO_PROXY:+$NO_PROXY,}$shoal_service_host\" ;; esac");
+    puts("export NO_PROXY no_proxy=\"$NO_PROXY\"; unset shoal_service_host");
+}
+
+/* Whose certificates to trust: the directory's own authority, where it issues those that are shown.
+ */
+static enum shoal_status authority_print(const struct env *env)
+{
+    struct http_authority *authority;
+    TRY(http_authority_open(env->dir, &authority));
+    export_print("AWS_CA_BUNDLE", http_authority_path(authority));
+    if (env->wants_front)
+        export_print("REQUESTS_CA_BUNDLE", http_authority_path(authority));
+    http_authority_free(authority);
+    return SHOAL_OK;
+}
+
+/* The front is a proxy at the service's own address. */
+static void front_print(const struct env *env)
+{
+    char proxy[HTTP_HOME_URL_BYTES + 8];
+    snprintf(proxy, sizeof(proxy), "http%s", strstr(env->url, "://"));
+    both_print("HTTPS_PROXY", "https_proxy", proxy);
+}
+
+static void client_print(const struct env *env, const struct http_key *key, const char *config)
+{
+    if (env->wants_front && env->scheme == HTTP_HOME_TLS_GIVEN)
+        puts("unset AWS_ENDPOINT_URL"); /* one bundle of authorities serves the front alone */
+    else
+        export_print("AWS_ENDPOINT_URL", env->url);
+    export_print("AWS_ACCESS_KEY_ID", key->id);
+    export_print("AWS_SECRET_ACCESS_KEY", key->secret);
+    export_print("AWS_REGION", REGION);
+    export_print("AWS_DEFAULT_REGION", REGION);
+    export_print("AWS_EC2_METADATA_DISABLED", "true");
+    export_print("SAGEMAKER_USER_CONFIG_OVERRIDE", config);
+    puts("unset AWS_SESSION_TOKEN AWS_PROFILE");
+    no_proxy_print(env->url);
 }
 
 static enum shoal_status env_run(struct env *env)
 {
-    char keys_path[PATH_MAX + 16], config[PATH_MAX + 16], url[512];
+    char keys_path[PATH_MAX + 16], config[PATH_MAX + 16];
     struct http_keys *keys;
     TRY(dir_find(env));
+    TRY(url_find(env));
+    TRY(config_make(env, config, sizeof(config)));
     TRY(http_home_file(env->dir, "keys", keys_path, sizeof(keys_path)));
     TRY(http_keys_make(keys_path));
     TRY(http_keys_load(keys_path, &keys));
-    enum shoal_status status = config_make(env, config, sizeof(config));
-    if (status == SHOAL_OK) {
-        url_find(env, url, sizeof(url));
-        export_print("AWS_ENDPOINT_URL", url);
-        export_print("AWS_ACCESS_KEY_ID", http_keys_first(keys)->id);
-        export_print("AWS_SECRET_ACCESS_KEY", http_keys_first(keys)->secret);
-        export_print("AWS_REGION", REGION);
-        export_print("AWS_DEFAULT_REGION", REGION);
-        export_print("AWS_EC2_METADATA_DISABLED", "true");
-        export_print("SAGEMAKER_USER_CONFIG_OVERRIDE", config);
-        puts("unset AWS_SESSION_TOKEN AWS_PROFILE");
-    }
+    client_print(env, http_keys_first(keys), config);
     http_keys_free(keys);
-    return status;
+    if (env->wants_front)
+        front_print(env);
+    return env->wants_front || env->scheme == HTTP_HOME_TLS ? authority_print(env) : SHOAL_OK;
 }
 
 int cmd_env(int argc, char **argv)

@@ -16,7 +16,15 @@
 
 int cmd_serve(int argc, char **argv);
 
-enum { SERVE_DIR, SERVE_LISTEN, SERVE_NO_AUTH, SERVE_HELP };
+enum {
+    SERVE_DIR,
+    SERVE_LISTEN,
+    SERVE_NO_AUTH,
+    SERVE_TLS,
+    SERVE_TLS_CERTIFICATE,
+    SERVE_TLS_KEY,
+    SERVE_HELP
+};
 
 static const struct argument table[] = {
     [SERVE_DIR] = {"dir", 'd', "DIR",
@@ -28,6 +36,11 @@ static const struct argument table[] = {
     [SERVE_NO_AUTH] = {"no-auth", 0, NULL,
                        "serve everyone, unsigned too; only on this machine's\n"
                        "own addresses (127.0.0.1, ::1)"},
+    [SERVE_TLS] = {"tls", 0, NULL,
+                   "speak TLS only, with a certificate of the directory's own\n"
+                   "authority (DIR/tls/authority.pem)"},
+    [SERVE_TLS_CERTIFICATE] = {"tls-cert", 0, "FILE", "the same with this certificate (PEM)"},
+    [SERVE_TLS_KEY] = {"tls-key", 0, "FILE", "and its key"},
     [SERVE_HELP] = {"help", 'h', NULL, "show this text"},
 };
 #define TABLE_COUNT (sizeof(table) / sizeof(table[0]))
@@ -35,7 +48,8 @@ static const struct argument table[] = {
 struct serve {
     char dir[HTTP_HOME_PATH_BYTES], host[BOOT_ADDRESS_HOST_BYTES];
     int port;
-    bool is_open, wants_help;
+    bool is_open, is_tls, wants_help;
+    const char *certificate, *key;
     struct http_home *home;
     struct http_keys *keys;
     struct s3_store *store;
@@ -53,8 +67,12 @@ static enum shoal_status take(void *user, int id, const char *value)
         break;
     case SERVE_LISTEN: return boot_address_split(value, serve->host, &serve->port);
     case SERVE_NO_AUTH: serve->is_open = true; break;
+    case SERVE_TLS_CERTIFICATE: serve->certificate = value; break;
+    case SERVE_TLS_KEY: serve->key = value; break;
+    case SERVE_TLS: break;
     default: serve->wants_help = true; break;
     }
+    serve->is_tls |= id == SERVE_TLS || id == SERVE_TLS_CERTIFICATE || id == SERVE_TLS_KEY;
     return SHOAL_OK;
 }
 
@@ -83,6 +101,8 @@ static enum shoal_status prepare(struct serve *serve)
                           "--no-auth would let everyone in who reaches %s: it goes with this "
                           "machine's own addresses only, such as 127.0.0.1",
                           serve->host);
+    if ((serve->certificate == NULL) != (serve->key == NULL))
+        return base_error(SHOAL_ERR_ARGUMENT, "--tls-cert and --tls-key go together");
     if (serve->dir[0] == '\0')
         TRY(http_home_default(serve->dir, sizeof(serve->dir)));
     TRY(http_home_open(serve->dir, &serve->home));
@@ -97,16 +117,24 @@ static enum shoal_status prepare(struct serve *serve)
 
 static enum shoal_status start(struct serve *serve)
 {
+    struct http_tls tls = {.dir = http_home_path(serve->home),
+                           .certificate_path = serve->certificate,
+                           .key_path = serve->key,
+                           .is_only = serve->is_tls};
     struct http_options options = {.host = serve->host,
                                    .port = serve->port,
                                    .keys = serve->is_open ? NULL : serve->keys,
+                                   .tls = &tls,
                                    .limits = HTTP_LIMITS_INIT};
     options.handlers[HTTP_S3] = s3_protocol_handler();
     options.users[HTTP_S3] = &serve->s3;
     options.handlers[HTTP_STS] = options.handlers[HTTP_IAM] = &http_identity_handler;
+    enum http_home_scheme scheme = !serve->is_tls               ? HTTP_HOME_PLAIN
+                                   : serve->certificate == NULL ? HTTP_HOME_TLS
+                                                                : HTTP_HOME_TLS_GIVEN;
     TRY(http_server_start(&options, &serve->server));
-    TRY(http_home_announce(serve->home, http_server_address(serve->server)));
-    printf("http://%s\n", http_server_address(serve->server));
+    TRY(http_home_announce(serve->home, http_server_address(serve->server), scheme));
+    printf("%s://%s\n", serve->is_tls ? "https" : "http", http_server_address(serve->server));
     if (fflush(stdout) != 0)
         return base_error(SHOAL_ERR_SYSTEM, "cannot write to stdout");
     return SHOAL_OK;

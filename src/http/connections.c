@@ -33,6 +33,7 @@ struct connections {
     pthread_t thread;
     int64_t head_ms, between_ms;
     struct connection *first;
+    unsigned count;
 };
 
 static void look(struct connections *connections)
@@ -112,6 +113,7 @@ static void came(struct connections *connections, struct MHD_Connection *handle,
     if (connection->next != NULL)
         connection->next->previous = connection;
     connections->first = connection;
+    connections->count++;
     pthread_mutex_unlock(&connections->lock);
 }
 
@@ -126,6 +128,7 @@ static void went(struct connections *connections, struct connection *connection)
         connections->first = connection->next;
     if (connection->next != NULL)
         connection->next->previous = connection->previous;
+    connections->count--;
     pthread_mutex_unlock(&connections->lock);
     base_free(connection);
 }
@@ -159,6 +162,14 @@ void connections_head_came(struct MHD_Connection *connection)
 void connections_request_over(struct MHD_Connection *connection)
 {
     due_set(connection, true);
+}
+
+unsigned connections_count(struct connections *connections)
+{
+    pthread_mutex_lock(&connections->lock);
+    unsigned count = connections->count;
+    pthread_mutex_unlock(&connections->lock);
+    return count;
 }
 
 void connections_end_all(struct connections *connections)

@@ -25,6 +25,8 @@ void connections_notify(void *user, struct MHD_Connection *connection, void **ow
 void connections_head_came(struct MHD_Connection *connection);
 /* The next one's head may take until the idle time and the head's own have passed. */
 void connections_request_over(struct MHD_Connection *connection);
+/* How many there are. */
+unsigned connections_count(struct connections *connections);
 /* Shuts them all down. */
 void connections_end_all(struct connections *connections);
 

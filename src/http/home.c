@@ -20,6 +20,12 @@
 #include "base/memory.h"
 #include "base/status.h"
 
+static const char *const schemes[] = {
+    [HTTP_HOME_PLAIN] = " http",
+    [HTTP_HOME_TLS] = " tls",
+    [HTTP_HOME_TLS_GIVEN] = " tls-given",
+};
+
 struct http_home {
     char path[HTTP_HOME_PATH_BYTES];
     int fd; /* of `address`, locked */
@@ -74,14 +80,15 @@ static enum shoal_status taken(const char *path, int fd)
 {
     char note[HTTP_HOME_ADDRESS_BYTES];
     note_read(fd, note, sizeof(note));
-    size_t address = strcspn(note, " ");
-    if (address == 0)
+    char address[HTTP_HOME_ADDRESS_BYTES];
+    long process = 0;
+    if (sscanf(note, "%127s %ld", address, &process) != 2)
         return base_error(SHOAL_ERR_STATE, "a service is being started in %s", path);
     return base_error(
         SHOAL_ERR_STATE,
-        "%s belongs to the service at %.*s (process%s): end that one, or give another "
+        "%s belongs to the service at %s (process %ld): end that one, or give another "
         "directory with --dir",
-        path, (int)address, note, note + address);
+        path, address, process);
 }
 
 static enum shoal_status take(struct http_home *home)
@@ -133,10 +140,12 @@ const char *http_home_path(const struct http_home *home)
     return home->path;
 }
 
-enum shoal_status http_home_announce(struct http_home *home, const char *address)
+enum shoal_status http_home_announce(struct http_home *home, const char *address,
+                                     enum http_home_scheme scheme)
 {
     char note[HTTP_HOME_ADDRESS_BYTES];
-    int length = snprintf(note, sizeof(note), "%s %ld\n", address, (long)getpid());
+    int length =
+        snprintf(note, sizeof(note), "%s %ld%s\n", address, (long)getpid(), schemes[scheme]);
     if (pwrite(home->fd, note, (size_t)length, 0) != length)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot write %s/address", home->path);
     return SHOAL_OK;
@@ -152,27 +161,67 @@ void http_home_close(struct http_home *home)
     base_free(home);
 }
 
-static enum shoal_status address_read(const char *path, int fd, char *address, size_t bytes)
-{
-    char note[HTTP_HOME_ADDRESS_BYTES];
-    bool is_free = flock(fd, LOCK_SH | LOCK_NB) == 0;
-    note_read(fd, note, sizeof(note));
-    size_t length = strcspn(note, " ");
-    if (is_free || length == 0 || length >= bytes)
-        return base_error(SHOAL_ERR_STATE, "no service runs in %s", path);
-    memcpy(address, note, length);
-    address[length] = '\0';
-    return SHOAL_OK;
-}
-
-enum shoal_status http_home_address(const char *path, char *address, size_t bytes)
+/* What the running service says of itself. */
+static enum shoal_status running_read(const char *path, char note[HTTP_HOME_ADDRESS_BYTES])
 {
     char file[HTTP_HOME_PATH_BYTES + 16];
     TRY(http_home_file(path, "address", file, sizeof(file)));
     int fd = open(file, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return base_error(SHOAL_ERR_STATE, "no service runs in %s", path);
-    enum shoal_status status = address_read(path, fd, address, bytes);
-    close(fd);
-    return status;
+    bool runs = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0;
+    if (runs)
+        note_read(fd, note, HTTP_HOME_ADDRESS_BYTES);
+    if (fd >= 0)
+        close(fd);
+    return runs && note[0] != '\0' ? SHOAL_OK
+                                   : base_error(SHOAL_ERR_STATE, "no service runs in %s", path);
+}
+
+enum shoal_status http_home_address(const char *path, char *address, size_t bytes)
+{
+    char note[HTTP_HOME_ADDRESS_BYTES];
+    TRY(running_read(path, note));
+    note[strcspn(note, " ")] = '\0';
+    if (snprintf(address, bytes, "%s", note) >= (int)bytes)
+        return base_error(SHOAL_ERR_LIMIT, "the service's address is too long");
+    return SHOAL_OK;
+}
+
+static enum http_home_scheme scheme_of(const char *note)
+{
+    const char *word = strrchr(note, ' ');
+    for (size_t i = 0; word != NULL && i < sizeof(schemes) / sizeof(schemes[0]); i++)
+        if (strcmp(word, schemes[i]) == 0)
+            return (enum http_home_scheme)i;
+    return HTTP_HOME_PLAIN;
+}
+
+enum shoal_status http_home_url(const char *path, char *url, size_t bytes,
+                                enum http_home_scheme *scheme)
+{
+    char note[HTTP_HOME_ADDRESS_BYTES];
+    TRY(running_read(path, note));
+    enum http_home_scheme found = scheme_of(note);
+    note[strcspn(note, " ")] = '\0';
+    const char *port = strrchr(note, ':'); /* where it listens on all addresses, of this machine */
+    bool is_any = strncmp(note, "0.0.0.0:", 8) == 0 || strncmp(note, "[::]:", 5) == 0;
+    if (snprintf(url, bytes, "http%s://%s%s", found != HTTP_HOME_PLAIN ? "s" : "",
+                 is_any ? "127.0.0.1" : "", is_any && port != NULL ? port : note) >= (int)bytes)
+        return base_error(SHOAL_ERR_LIMIT, "the service's address is too long");
+    *scheme = found;
+    return SHOAL_OK;
+}
+
+enum shoal_status http_home_secret_check(const char *path, int fd)
+{
+    struct stat about;
+    if (fstat(fd, &about) != 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot read %s", path);
+    if (!S_ISREG(about.st_mode))
+        return base_error(SHOAL_ERR_SYSTEM, "%s is no plain file", path);
+    if ((about.st_mode & 077) != 0)
+        return base_error(SHOAL_ERR_SYSTEM,
+                          "%s holds secrets, and others than its owner may use it (mode %03o): "
+                          "chmod 600 %s",
+                          path, (unsigned)about.st_mode & 0777, path);
+    return SHOAL_OK;
 }

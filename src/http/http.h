@@ -87,17 +87,28 @@ struct http_limits {
             30 * 1000, 1 << 10, 10 * 1000                                                    \
     }
 
+/* The one port speaks HTTP, TLS, and CONNECT for hosts of amazonaws.com (docs/http.md). All is
+ * borrowed. */
+struct http_tls {
+    const char *dir;              /* the service's, with its authority (authority.h) */
+    const char *certificate_path; /* PEM: shown where the client calls no host of amazonaws.com; */
+    const char *key_path;         /* both NULL: one of the authority is */
+    bool is_only;                 /* requests without TLS are refused */
+};
+
 struct http_options {
     const char *host;             /* a numeric address or a name; "" and "*": all */
     int port;                     /* 0: any free one */
     const struct http_keys *keys; /* who may call (keys.h), borrowed; NULL: anyone, unsigned */
+    const struct http_tls *tls;   /* NULL: HTTP only */
     struct http_limits limits;
     const struct http_handler *handlers[HTTP_SERVICE_COUNT]; /* NULL: each of its operations is
                                                                 unknown */
     void *users[HTTP_SERVICE_COUNT];                         /* for the handlers */
 };
 
-/* Listens and serves. SHOAL_ERR_SYSTEM names the address if it can't be had. */
+/* Listens and serves. SHOAL_ERR_SYSTEM names the address if it can't be had; SHOAL_ERR_FORMAT a
+ * certificate or key that can't be used. */
 enum shoal_status http_server_start(const struct http_options *options, struct http_server **out);
 /* "127.0.0.1:8080", "[::1]:8080": where it listens. Valid while the server is. */
 const char *http_server_address(const struct http_server *server);

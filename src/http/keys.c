@@ -15,6 +15,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "http/home.h"
 
 #define FILE_BYTES_MAX   (1 << 20)
 #define KEYS_MAX         1000
@@ -141,15 +142,9 @@ enum shoal_status http_keys_parse(const char *name, const char *text, size_t byt
 static enum shoal_status file_check(const char *path, int fd, size_t *bytes)
 {
     struct stat about;
+    TRY(http_home_secret_check(path, fd));
     if (fstat(fd, &about) != 0)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot read %s", path);
-    if (!S_ISREG(about.st_mode))
-        return base_error(SHOAL_ERR_SYSTEM, "%s is no plain file", path);
-    if ((about.st_mode & 077) != 0)
-        return base_error(SHOAL_ERR_SYSTEM,
-                          "%s holds secrets, and others than its owner may use it (mode %03o): "
-                          "chmod 600 %s",
-                          path, (unsigned)about.st_mode & 0777, path);
     if (about.st_size > FILE_BYTES_MAX)
         return base_error(SHOAL_ERR_LIMIT, "%s has more than %d bytes", path, FILE_BYTES_MAX);
     *bytes = (size_t)about.st_size;

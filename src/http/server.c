@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * server.c: the daemon, and the way of a request through it.
+ * server.c: the daemons, and the way of a request through them.
  *
- * libmicrohttpd reads connections on a pool of threads, each with an epoll set, and calls `access`
- * for the head, for each piece of the body, and once more behind it. A reply can be queued for the
- * head or behind the body: one that is made in between waits while the rest is dropped. A reply to
- * the head alone closes the connection, and a client that is still sending may see that before the
- * reply; so it is given at once only to those who wait for 100-continue or announce too much to
- * drop.
+ * The door (door.h) accepts connections and gives each to one of two daemons, which differ in
+ * nothing but TLS. libmicrohttpd reads them on a pool of threads, each with an epoll set, and calls
+ * `access` for the head, for each piece of the body, and once more behind it. A reply can be queued
+ * for the head or behind the body: one that is made in between waits while the rest is dropped. A
+ * reply to the head alone closes the connection, and a client that is still sending may see that
+ * before the reply; so it is given at once only to those who wait for 100-continue or announce too
+ * much to drop.
  */
 #include "http/http.h"
 
@@ -28,8 +29,10 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "http/connections.h"
+#include "http/door.h"
 #include "http/refusal.h"
 #include "http/request.h"
+#include "http/tls.h"
 
 #define ADDRESS_BYTES  64
 #define BACKLOG        512
@@ -38,11 +41,14 @@
 #define DROPPED_MAX    (INT64_C(64) << 20)
 #define STOP_LOOK_MS   20
 #define POOL_BYTES_MIN (128u << 10)
+#define TLS_PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 
 struct http_server {
     struct http_options options;
-    struct MHD_Daemon *daemon;
+    struct MHD_Daemon *plain, *secure; /* `secure`: NULL without TLS */
     struct connections *connections;
+    struct tls *tls;
+    struct door *door;
     int listener, port;
     char address[ADDRESS_BYTES];
     atomic_int under_way; /* requests whose head is whole */
@@ -260,6 +266,17 @@ static void completed(void *user, struct MHD_Connection *connection, void **own,
     atomic_fetch_sub(&server->under_way, counted);
 }
 
+static void notified(void *user, struct MHD_Connection *connection, void **own,
+                     enum MHD_ConnectionNotificationCode what)
+{
+    struct http_server *server = user;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    if (what == MHD_CONNECTION_NOTIFY_STARTED && info != NULL && info->tls_session != NULL)
+        tls_begin(server->tls, info->tls_session);
+    connections_notify(server->connections, connection, own, what);
+}
+
 /* Paths and queries are decoded by request.c, which needs them as they were sent. */
 static size_t keep_escapes(void *user, struct MHD_Connection *connection, char *text)
 {
@@ -345,27 +362,82 @@ static unsigned thread_count(const struct http_limits *limits)
     return count < least ? least : count > THREADS_MAX ? THREADS_MAX : count;
 }
 
-static enum shoal_status daemon_start(struct http_server *server)
+/* The daemons get connections from the door, which keeps count of them: their own limit is there to
+ * be never reached, although each thread has but its share of it. */
+static enum shoal_status daemon_start(struct http_server *server, bool is_tls,
+                                      struct MHD_Daemon **out)
 {
     const struct http_limits *limits = &server->options.limits;
     unsigned threads = thread_count(limits);
     size_t pool_bytes = 2 * limits->head_bytes;
-    server->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-        access_run, server, MHD_OPTION_EXTERNAL_LOGGER, daemon_log, NULL, MHD_OPTION_LISTEN_SOCKET,
-        server->listener, MHD_OPTION_THREAD_POOL_SIZE, threads, MHD_OPTION_CONNECTION_LIMIT,
-        limits->connections > threads ? limits->connections : threads,
-        MHD_OPTION_CONNECTION_TIMEOUT, limits->idle_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+    struct MHD_OptionItem secure[] = {
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, TLS_PRIORITIES},
+        {MHD_OPTION_HTTPS_CERT_CALLBACK2, 0, (void *)tls_certificate},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    *out = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME |
+            MHD_USE_ERROR_LOG | (is_tls ? MHD_USE_TLS : 0),
+        0, NULL, NULL, access_run, server, MHD_OPTION_EXTERNAL_LOGGER, daemon_log, NULL,
+        MHD_OPTION_THREAD_POOL_SIZE, threads, MHD_OPTION_CONNECTION_LIMIT,
+        2 * limits->connections + 2 * threads, MHD_OPTION_CONNECTION_TIMEOUT, limits->idle_s,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         pool_bytes > POOL_BYTES_MIN ? pool_bytes : POOL_BYTES_MIN, MHD_OPTION_URI_LOG_CALLBACK,
         target_came, server, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
-        MHD_OPTION_NOTIFY_COMPLETED, completed, server, MHD_OPTION_NOTIFY_CONNECTION,
-        connections_notify, server->connections, MHD_OPTION_END);
-    if (server->daemon == NULL)
+        MHD_OPTION_NOTIFY_COMPLETED, completed, server, MHD_OPTION_NOTIFY_CONNECTION, notified,
+        server, MHD_OPTION_ARRAY, is_tls ? secure : &secure[2], MHD_OPTION_END);
+    if (*out == NULL)
         return base_error(SHOAL_ERR_SYSTEM,
                           "the HTTP server for %s could not be started (are there enough file "
                           "descriptors and threads?)",
                           server->address);
     return SHOAL_OK;
+}
+
+/* The door's: a connection for one of the daemons, which closes it if it can't take it. */
+static void given(void *user, bool is_tls, int fd, const struct sockaddr *address, socklen_t bytes)
+{
+    struct http_server *server = user;
+    if (MHD_add_connection(is_tls ? server->secure : server->plain, fd, address, bytes) != MHD_YES)
+        base_log(BASE_LOG_WARN, "http: a connection could not be served: %s", strerror(errno));
+}
+
+static unsigned given_count(void *user)
+{
+    const struct http_server *server = user;
+    return connections_count(server->connections);
+}
+
+static enum shoal_status door_start(struct http_server *server)
+{
+    const struct http_options *options = &server->options;
+    struct door_options door = {.listener = server->listener,
+                                .head_ms = options->limits.head_ms,
+                                .most = options->limits.connections,
+                                .address = server->address,
+                                .has_tls = options->tls != NULL,
+                                .is_tls_only = options->tls != NULL && options->tls->is_only,
+                                .give = given,
+                                .given = given_count,
+                                .user = server};
+    return door_open(&door, &server->door);
+}
+
+static enum shoal_status secure_start(struct http_server *server)
+{
+    if (server->options.tls == NULL)
+        return SHOAL_OK;
+    TRY(tls_create(server->options.tls, &server->tls));
+    return daemon_start(server, true, &server->secure);
+}
+
+static enum shoal_status server_fill(struct http_server *server)
+{
+    TRY(listener_open(server));
+    TRY(connections_create(&server->options.limits, &server->connections));
+    TRY(daemon_start(server, false, &server->plain));
+    TRY(secure_start(server));
+    return door_start(server);
 }
 
 enum shoal_status http_server_start(const struct http_options *options, struct http_server **out)
@@ -374,11 +446,7 @@ enum shoal_status http_server_start(const struct http_options *options, struct h
     TRY(BASE_NEW(&server, "an HTTP server"));
     server->options = *options;
     server->listener = -1;
-    enum shoal_status status = listener_open(server);
-    if (status == SHOAL_OK)
-        status = connections_create(&options->limits, &server->connections);
-    if (status == SHOAL_OK)
-        status = daemon_start(server);
+    enum shoal_status status = server_fill(server);
     if (status != SHOAL_OK) {
         http_server_stop(server);
         return status;
@@ -407,13 +475,16 @@ void http_server_stop(struct http_server *server)
 {
     if (server == NULL)
         return;
-    if (server->daemon != NULL) {
-        MHD_quiesce_daemon(server->daemon);
-        drain(server);
-        MHD_stop_daemon(server->daemon);
-    }
+    door_close(server->door);
     if (server->listener >= 0)
         close(server->listener);
+    if (server->plain != NULL) {
+        drain(server);
+        MHD_stop_daemon(server->plain);
+    }
+    if (server->secure != NULL)
+        MHD_stop_daemon(server->secure);
+    tls_free(server->tls);
     connections_free(server->connections);
     base_free(server);
 }
