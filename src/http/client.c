@@ -54,9 +54,6 @@ static enum shoal_status client_fill(struct http_client *client,
     client->idle_s = options->idle_s > 0 ? options->idle_s : HTTP_CLIENT_IDLE_S;
     client->is_cancelled = options->is_cancelled;
     snprintf(client->user_agent, sizeof(client->user_agent), "shoal/%s", shoal_version());
-    const char *authorities = getenv("AWS_CA_BUNDLE");
-    if (authorities != NULL && authorities[0] != '\0')
-        TRY(base_strdup(authorities, "a file's name", &client->authorities));
     client->curl = curl_easy_init();
     if (client->curl == NULL)
         return base_error(SHOAL_ERR_MEMORY, "no memory for an HTTP client");
@@ -87,7 +84,6 @@ void http_client_free(struct http_client *client)
         return;
     if (client->curl != NULL)
         curl_easy_cleanup(client->curl);
-    base_free(client->authorities);
     base_free(client);
 }
 

@@ -227,8 +227,10 @@ static void options_set(struct http_attempt *attempt)
     curl_easy_setopt(curl, CURLOPT_HEADERDATA, attempt);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, body_write);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, attempt);
-    if (client->authorities != NULL)
-        curl_easy_setopt(curl, CURLOPT_CAINFO, client->authorities);
+    if (client->endpoint.authorities[0] != '\0')
+        curl_easy_setopt(curl, CURLOPT_CAINFO, client->endpoint.authorities);
+    if (http_endpoint_is_here(&client->endpoint))
+        curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
     method_set(attempt);
     bounds_set(attempt);
 }

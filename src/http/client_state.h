@@ -14,7 +14,6 @@ struct http_client {
     int attempts, idle_s;
     int64_t connect_ms;
     const atomic_bool *is_cancelled;
-    char *authorities; /* a file of certificates, or NULL: the system's */
     char error[CURL_ERROR_SIZE];
 };
 

@@ -99,30 +99,32 @@ enum shoal_status http_endpoint_set_url(struct http_endpoint *endpoint, const ch
     return SHOAL_OK;
 }
 
-bool http_endpoint_is_private(const struct http_endpoint *endpoint)
+bool http_endpoint_is_here(const struct http_endpoint *endpoint)
 {
     const char *host = host_of(endpoint->url);
     size_t length = strcspn(host, "/");
     size_t name = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/");
-    return strncmp(endpoint->url, "https:", 6) == 0 || strncmp(host, "127.", 4) == 0 ||
-           (name == 9 && strncmp(host, "localhost", 9) == 0) ||
+    return strncmp(host, "127.", 4) == 0 || (name == 9 && strncmp(host, "localhost", 9) == 0) ||
            (name == 5 && length >= 5 && strncmp(host, "[::1]", 5) == 0);
 }
 
-/* The service that runs in a directory; one that listens everywhere is reached by loopback. */
+bool http_endpoint_is_private(const struct http_endpoint *endpoint)
+{
+    return strncmp(endpoint->url, "https:", 6) == 0 || http_endpoint_is_here(endpoint);
+}
+
+/* The service that runs in a directory. Its own authority is the one to trust, where it has one. */
 static enum shoal_status home_url(const char *dir, struct http_endpoint *out)
 {
-    char address[HTTP_HOME_ADDRESS_BYTES], url[HTTP_HOME_ADDRESS_BYTES + 32],
-        whence[HTTP_ENDPOINT_WHENCE_BYTES];
-    TRY(http_home_address(dir, address, sizeof(address)));
-    if (strncmp(address, "0.0.0.0:", 8) == 0)
-        snprintf(url, sizeof(url), "http://127.0.0.1%s", address + 7);
-    else if (strncmp(address, "[::]:", 5) == 0)
-        snprintf(url, sizeof(url), "http://[::1]%s", address + 4);
-    else
-        snprintf(url, sizeof(url), "http://%s", address);
+    char url[HTTP_ENDPOINT_URL_BYTES], whence[HTTP_ENDPOINT_WHENCE_BYTES];
+    enum http_home_scheme scheme;
+    TRY(http_home_url(dir, url, sizeof(url), &scheme));
     snprintf(whence, sizeof(whence), "the service in %.256s", dir);
-    return http_endpoint_set_url(out, url, whence);
+    TRY(http_endpoint_set_url(out, url, whence));
+    out->authorities[0] = '\0';
+    return scheme == HTTP_HOME_TLS ? http_home_file(dir, "tls/authority.pem", out->authorities,
+                                                    sizeof(out->authorities))
+                                   : SHOAL_OK;
 }
 
 static enum shoal_status home_keys(const char *dir, struct http_endpoint *out)
@@ -157,6 +159,9 @@ static enum shoal_status no_address(void)
 static enum shoal_status url_find(const struct http_endpoint_wish *wish,
                                   const struct profile *profile, struct http_endpoint *out)
 {
+    if (variable("AWS_CA_BUNDLE") != NULL)
+        TRY(text_set(out->authorities, sizeof(out->authorities), variable("AWS_CA_BUNDLE"),
+                     "AWS_CA_BUNDLE"));
     char name[VARIABLE_BYTES], url[HTTP_ENDPOINT_URL_BYTES], dir[HTTP_HOME_PATH_BYTES];
     if (wish->url != NULL)
         return http_endpoint_set_url(out, wish->url, "--endpoint");

@@ -12,6 +12,9 @@
  *               address; else none, and requests go unsigned
  *     region    AWS_REGION, AWS_DEFAULT_REGION, the profile's, us-east-1
  *
+ *     trust     tls/authority.pem of --dir's service, if that issues its certificate;
+ * AWS_CA_BUNDLE; the system's authorities
+ *
  * The profile is AWS_PROFILE or "default", in ~/.aws/credentials (AWS_SHARED_CREDENTIALS_FILE) and
  * ~/.aws/config (AWS_CONFIG_FILE).
  */
@@ -21,6 +24,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "http/home.h"
 #include "http/keys.h"
 #include "shoal.h"
 
@@ -34,6 +38,8 @@ struct http_endpoint {
     struct http_key key;                     /* its id is "": requests go unsigned */
     char token[HTTP_ENDPOINT_TOKEN_BYTES];   /* of a session, or "" */
     char region[HTTP_ENDPOINT_REGION_BYTES]; /* never empty */
+    char authorities[HTTP_HOME_PATH_BYTES +
+                     32];                    /* a file of certificates to trust; "": the system's */
     char whence[HTTP_ENDPOINT_WHENCE_BYTES]; /* who said the address, for errors */
 };
 
@@ -53,6 +59,8 @@ enum shoal_status http_endpoint_find(const struct http_endpoint_wish *wish,
 /* An address alone: "http://HOST[:PORT]" or "https://…", without a user, query or fragment. */
 enum shoal_status http_endpoint_set_url(struct http_endpoint *endpoint, const char *url,
                                         const char *whence);
+/* Whether it is this machine, by a loopback address. */
+bool http_endpoint_is_here(const struct http_endpoint *endpoint);
 /* Whether what is sent stays in this machine or is encrypted. */
 bool http_endpoint_is_private(const struct http_endpoint *endpoint);
 

@@ -145,7 +145,7 @@ static void test_a_service_by_its_directory(void **state)
     assert_int_equal(http_endpoint_find(&wish, &endpoint), SHOAL_ERR_STATE);
     assert_int_equal(http_home_open(path, &home), SHOAL_OK);
     assert_int_equal(http_keys_make(file), SHOAL_OK);
-    assert_int_equal(http_home_announce(home, "0.0.0.0:81"), SHOAL_OK);
+    assert_int_equal(http_home_announce(home, "0.0.0.0:81", HTTP_HOME_PLAIN), SHOAL_OK);
     found(&wish, &endpoint);
     assert_string_equal(endpoint.url, "http://127.0.0.1:81");
     assert_true(endpoint.key.id[0] != '\0');
@@ -156,6 +156,11 @@ static void test_a_service_by_its_directory(void **state)
     wish.url = "http://127.0.0.1:82"; /* another one does not get its keys */
     found(&wish, &endpoint);
     assert_string_equal(endpoint.key.id, "");
+    assert_int_equal(http_home_announce(home, "[::]:83", HTTP_HOME_TLS), SHOAL_OK);
+    wish = (struct http_endpoint_wish){.service = "s3", .dir = path};
+    found(&wish, &endpoint);
+    assert_string_equal(endpoint.url, "https://127.0.0.1:83");
+    assert_non_null(strstr(endpoint.authorities, "tls/authority.pem"));
     http_home_close(home);
 }
 
