@@ -185,10 +185,56 @@ static enum shoal_status read_environment(struct reader *reader, json_t *of_job,
     return status;
 }
 
+/* Members that are missing stay as they are. */
+static enum shoal_status read_limits(json_t *object, struct job_limits *limits)
+{
+    static const char *const members[] = {"memory_bytes",    "core_thousands",      "process_count",
+                                          "open_file_count", "shared_memory_bytes", NULL};
+    if (object == NULL)
+        return SHOAL_OK;
+    TRY(check_members(object, "limits", members));
+    TRY(read_limit(object, "memory_bytes", &limits->memory_bytes));
+    TRY(read_limit(object, "core_thousands", &limits->core_thousands));
+    TRY(read_limit(object, "process_count", &limits->process_count));
+    TRY(read_limit(object, "open_file_count", &limits->open_file_count));
+    return read_limit(object, "shared_memory_bytes", &limits->shared_memory_bytes);
+}
+
+static enum shoal_status read_own_limits(struct reader *reader, json_t *object,
+                                         struct job_instance_plan *instance)
+{
+    struct job_limits *limits;
+    if (object == NULL)
+        return SHOAL_OK;
+    TRY(new_array(reader, 1, sizeof(*limits), (void **)&limits));
+    *limits = reader->description.plan.limits;
+    TRY(read_limits(object, limits));
+    instance->limits = limits;
+    return SHOAL_OK;
+}
+
+static enum shoal_status read_accelerators(const json_t *list, struct job_instance_plan *instance)
+{
+    if (list == NULL)
+        return SHOAL_OK;
+    if (!json_is_array(list))
+        return wrong("accelerators", "must be a list of numbers");
+    instance->accelerators_hidden = UINT64_MAX;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *value = json_array_get(list, i);
+        if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+            json_integer_value(value) > 63)
+            return wrong("accelerators", "must be a list of numbers from 0 to 63");
+        instance->accelerators_hidden &= ~(UINT64_C(1) << json_integer_value(value));
+    }
+    return SHOAL_OK;
+}
+
 static enum shoal_status read_instance(struct reader *reader, json_t *object, size_t index,
                                        struct job_instance_plan *instance)
 {
-    static const char *const members[] = {"folder", "log", "environment", NULL};
+    static const char *const members[] = {"folder", "log",          "environment",
+                                          "limits", "accelerators", NULL};
     json_t *folder = json_object_get(object, "folder");
     TRY(check_members(object, "instances", members));
     TRY(read_text(json_object_get(object, "log"), "log", &instance->log_path));
@@ -200,6 +246,8 @@ static enum shoal_status read_instance(struct reader *reader, json_t *object, si
         snprintf(path, PATH_BYTES, "%s/algo-%zu", reader->folder, index + 1);
         instance->folder = path;
     }
+    TRY(read_own_limits(reader, json_object_get(object, "limits"), instance));
+    TRY(read_accelerators(json_object_get(object, "accelerators"), instance));
     return read_environment(reader, json_object_get(reader->document, "environment"),
                             json_object_get(object, "environment"), &instance->environment);
 }
@@ -259,22 +307,6 @@ static enum shoal_status read_mounts(struct reader *reader)
     return SHOAL_OK;
 }
 
-static enum shoal_status read_limits(struct reader *reader)
-{
-    static const char *const members[] = {"memory_bytes",    "core_thousands",      "process_count",
-                                          "open_file_count", "shared_memory_bytes", NULL};
-    json_t *object = json_object_get(reader->document, "limits");
-    struct job_limits *limits = &reader->description.plan.limits;
-    if (object == NULL)
-        return SHOAL_OK;
-    TRY(check_members(object, "limits", members));
-    TRY(read_limit(object, "memory_bytes", &limits->memory_bytes));
-    TRY(read_limit(object, "core_thousands", &limits->core_thousands));
-    TRY(read_limit(object, "process_count", &limits->process_count));
-    TRY(read_limit(object, "open_file_count", &limits->open_file_count));
-    return read_limit(object, "shared_memory_bytes", &limits->shared_memory_bytes);
-}
-
 static enum shoal_status read_doors(struct reader *reader)
 {
     static const char *const members[] = {"port", "to", NULL};
@@ -327,8 +359,10 @@ static enum shoal_status read_optional(const json_t *document, const char *name,
 static enum shoal_status read_document(struct reader *reader)
 {
     static const char *const members[] = {
-        "name",   "program", "directory", "root",          "environment",     "instances", "mounts",
-        "hidden", "limits",  "grace_s",   "max_runtime_s", "failure_grace_s", "doors",     NULL};
+        "name",        "program",       "directory",       "root",   "root_access",
+        "environment", "instances",     "mounts",          "hidden", "limits",
+        "grace_s",     "max_runtime_s", "failure_grace_s", "doors",  NULL};
+    enum job_access root_access = JOB_READ_ONLY;
     struct job_plan *plan = &reader->description.plan;
     json_t *document = reader->document;
     const char **program = NULL, **hidden = NULL;
@@ -341,9 +375,11 @@ static enum shoal_status read_document(struct reader *reader)
     if (json_object_get(document, "hidden") != NULL)
         TRY(read_texts(reader, json_object_get(document, "hidden"), "hidden", &hidden));
     plan->hidden = hidden;
+    TRY(read_access(json_object_get(document, "root_access"), &root_access));
+    plan->root_copied = root_access == JOB_OWN_COPY;
+    TRY(read_limits(json_object_get(document, "limits"), &plan->limits));
     TRY(read_instances(reader));
     TRY(read_mounts(reader));
-    TRY(read_limits(reader));
     TRY(read_doors(reader));
     return read_times(reader);
 }

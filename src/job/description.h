@@ -7,10 +7,13 @@
  *     "program": ["python3", "train.py", "--epochs", "3"],
  *     "directory": "/opt/ml/code",                        where it works; default "/"
  *     "root": "/images/pytorch",                          default: the machine's
+ *     "root_access": "own-copy",                          or read-only, the default
  *     "environment": {"TRAINING_JOB_NAME": "digits-1"},
  *     "instances": [                                      1 to 100
  *       {"log": "/dir/logs/digits-1/algo-1", "environment": {"SM_CURRENT_HOST": "algo-1"}},
- *       {"log": "…", "folder": "/dir/jobs/digits-1/algo-2"}   default: algo-<i> in the job's folder
+ *       {"log": "…", "folder": "/dir/jobs/digits-1/algo-2",   default: algo-<i> in the job's folder
+ *        "accelerators": [0, 1],                            default: all of the machine
+ *        "limits": {"memory_bytes": 4294967296}}            before those of the job
  *     ],
  *     "mounts": [{"from": "/data", "to": "/opt/ml/input/data/train", "access": "read-only"}],
  *     "hidden": ["/var/lib/shoal"],

@@ -111,6 +111,12 @@ static enum shoal_status make_socket_pair(int *ours, int *theirs)
     return SHOAL_OK;
 }
 
+const struct job_limits *instance_limits(const struct job_plan *plan, int index)
+{
+    const struct job_limits *own = plan->instances[index].limits;
+    return own != NULL ? own : &plan->limits;
+}
+
 static enum shoal_status prepare_instance(struct job_instances *all, int index)
 {
     struct instance *instance = &all->instances[index];
@@ -127,7 +133,7 @@ static enum shoal_status prepare_instance(struct job_instances *all, int index)
     if (fcntl(output[0], F_SETFL, O_NONBLOCK) != 0)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "setting up a pipe");
     snprintf(name, sizeof(name), "%s-%s", plan->name, job_host_name(index, host));
-    limits_group_create(&instance->group, &plan->limits, name);
+    limits_group_create(&instance->group, instance_limits(plan, index), name);
     return SHOAL_OK;
 }
 

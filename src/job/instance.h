@@ -53,7 +53,9 @@ struct job_instance_plan {
     const char *folder;   /* on the machine, exists: `ml` in it becomes /opt/ml, `own` holds /tmp,
                              /root and the like */
     const char *log_path; /* stdout and stderr; appended */
-    char *const *environment; /* exactly this; NULL behind */
+    char *const *environment;        /* exactly this; NULL behind */
+    const struct job_limits *limits; /* NULL: those of the plan */
+    uint64_t accelerators_hidden;    /* a bit for each that it doesn't get; see devices.h */
 };
 
 /* A port of the job's network, at 10.77.0.1 ("host" in /etc/hosts), from which connections lead to
@@ -72,7 +74,9 @@ struct job_plan {
                                                   PATH of the environment */
     const char *directory;                     /* where it works; NULL: "/" */
     const char *root;                          /* NULL: the machine's */
-    const struct job_mount *mounts;            /* in this order */
+    bool root_copied; /* each instance has an own copy of `root`, which it may change; read-only
+                         all the same where overlayfs can't have that */
+    const struct job_mount *mounts; /* in this order */
     int mount_count;
     const char *const *hidden; /* of the machine, that no instance may see; NULL behind, or NULL */
     struct job_limits limits;

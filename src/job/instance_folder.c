@@ -58,6 +58,10 @@ static enum shoal_status make_copy_folders(const struct job_plan *plan, const ch
 {
     static const char *const parts[] = {"", "/upper", "/work"};
     char name[LINE_BYTES];
+    for (int k = 0; plan->root_copied && k < 3; k++) {
+        snprintf(name, sizeof(name), "own/copy-root%s", parts[k]);
+        TRY(make_folder(folder, name, 0755));
+    }
     for (int i = 0; i < plan->mount_count; i++) {
         for (int k = 0; plan->mounts[i].access == JOB_OWN_COPY && k < 3; k++) {
             snprintf(name, sizeof(name), "own/copy-%d%s", i, parts[k]);

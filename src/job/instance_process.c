@@ -365,7 +365,7 @@ static void become_program(const struct first *first, int report_fd)
         snprintf(step, sizeof(step), "entering the working directory %s", directory);
         program_fail(report_fd, step);
     }
-    if (!limits_apply(&plan->limits))
+    if (!limits_apply(instance_limits(plan, first->index)))
         program_fail(report_fd, "setting limits");
     for (int i = 1; i < SIGRTMIN; i++)
         signal(i, SIG_DFL);

@@ -25,6 +25,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "job/devices.h"
 #include "job/instance_state.h"
 
 #define PATH_BYTES         4096
@@ -35,8 +36,10 @@
 struct builder {
     const struct job_plan *plan;
     const struct job_instance_plan *instance;
+    const struct job_limits *limits;
     struct instance_message *failure;
     int old_fd, source_fd, new_fd; /* the machine's root, the plan's, the one that is built */
+    bool is_copied;                /* it is an own copy, which stays writable */
 };
 
 static bool failed(struct builder *builder, bool condition, const char *format, ...)
@@ -269,6 +272,64 @@ static bool show_own(struct builder *builder, const char *name, const char *to)
     return show(builder, from, to, MOUNT_ATTR_NODEV);
 }
 
+/* ---- own copies ---- */
+
+/* A path as an option of overlayfs, whose separators are escaped. False if it is too long. */
+static bool put_overlay_path(char *options, size_t capacity, const char *key, const char *folder,
+                             const char *tail)
+{
+    size_t used = strlen(options);
+    used +=
+        (size_t)snprintf(options + used, capacity - used, "%s%s=/old", used > 0 ? "," : "", key);
+    for (const char *part = folder; part != NULL; part = part == folder ? tail : NULL) {
+        for (const char *at = part; *at != '\0'; at++) {
+            if (used + 3 > capacity)
+                return false;
+            if (*at == '\\' || *at == ':' || *at == ',')
+                options[used++] = '\\';
+            options[used++] = *at;
+        }
+    }
+    options[used] = '\0';
+    return true;
+}
+
+/* Mounts a folder of the machine at /stage, with the changes of this instance in its own folder,
+ * under own/copy-<name>. `options` is room for PATH_BYTES. False with errno. */
+static bool mount_copy(const char *from, const char *folder, const char *name, char *options)
+{
+    char upper[64], work[64];
+    snprintf(upper, sizeof(upper), "/own/copy-%s/upper", name);
+    snprintf(work, sizeof(work), "/own/copy-%s/work", name);
+    *options = '\0';
+    if (!put_overlay_path(options, PATH_BYTES, "lowerdir", from, "") ||
+        !put_overlay_path(options, PATH_BYTES, "upperdir", folder, upper) ||
+        !put_overlay_path(options, PATH_BYTES, "workdir", folder, work) ||
+        strlen(options) + sizeof(",userxattr") >= PATH_BYTES) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    size_t plain_bytes = strlen(options);
+    strcat(options, ",userxattr"); /* in a user namespace; else not wanted by older kernels */
+    bool mounted = mount("overlay", "/stage", "overlay", MS_NODEV, options) == 0;
+    options[plain_bytes] = '\0';
+    return mounted || mount("overlay", "/stage", "overlay", MS_NODEV, options) == 0;
+}
+
+/* A folder of the machine, as an own copy. */
+static bool show_copy(struct builder *builder, int index)
+{
+    const struct job_mount *wanted = &builder->plan->mounts[index];
+    char options[PATH_BYTES], name[16];
+    snprintf(name, sizeof(name), "%d", index);
+    if (failed(builder, !mount_copy(wanted->from, builder->instance->folder, name, options),
+               "making an own copy of %s (overlayfs)", wanted->from))
+        return false;
+    int mount_fd = open_tree(AT_FDCWD, "/stage", OPEN_TREE_CLOEXEC);
+    return !failed(builder, !attach(mount_fd, place(builder, wanted->to, true)),
+                   "mounting %s at %s", wanted->from, wanted->to);
+}
+
 /* ---- the parts ---- */
 
 /* The calling process's root becomes a tmpfs with the machine's root at /old. */
@@ -291,6 +352,18 @@ static bool leave_root(struct builder *builder)
     return !failed(builder, chdir("/") != 0, "entering the new root");
 }
 
+/* The new root as an own copy of the plan's. */
+static bool copy_root(struct builder *builder)
+{
+    char options[PATH_BYTES];
+    if (builder->plan->root == NULL || !builder->plan->root_copied ||
+        !mount_copy(builder->plan->root, builder->instance->folder, "root", options))
+        return false;
+    builder->new_fd = open("/stage", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    builder->is_copied = builder->new_fd >= 0;
+    return builder->is_copied;
+}
+
 static bool open_roots(struct builder *builder)
 {
     const char *root = builder->plan->root != NULL ? builder->plan->root : "/";
@@ -300,6 +373,8 @@ static bool open_roots(struct builder *builder)
     builder->source_fd = resolve(builder->old_fd, root);
     if (failed(builder, builder->source_fd < 0, "opening the root folder %s", root))
         return false;
+    if (copy_root(builder))
+        return true;
     int target = open("/new", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (failed(builder, !attach(make_tmpfs("755", "1m"), target), "mounting the new root"))
         return false;
@@ -307,22 +382,6 @@ static bool open_roots(struct builder *builder)
     return !failed(builder, builder->new_fd < 0, "opening the new root") &&
            !failed(builder, !show_entries(builder->source_fd, builder->new_fd, true, READ_ONLY),
                    "mounting the folders of %s", root);
-}
-
-/* Accelerators, as far as the machine has them. */
-static bool is_shown_device(const char *name)
-{
-    static const char *const always[] = {"null", "zero", "full", "random", "urandom", "tty"};
-    static const char *const prefixes[] = {"nvidia", "kfd", "dri", "infiniband", "accel", "neuron"};
-    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++) {
-        if (strcmp(name, always[i]) == 0)
-            return true;
-    }
-    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
-        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
-            return true;
-    }
-    return false;
 }
 
 static bool show_devices(struct builder *builder, int dev_fd)
@@ -333,7 +392,7 @@ static bool show_devices(struct builder *builder, int dev_fd)
     DIR *list = list_fd >= 0 ? fdopendir(list_fd) : NULL;
     bool good = list != NULL;
     for (struct dirent *entry; good && (entry = readdir(list)) != NULL;) {
-        if (is_shown_device(entry->d_name))
+        if (devices_shown(entry->d_name, ~builder->instance->accelerators_hidden))
             good = show_entry(machine_fd, dev_fd, entry->d_name, 0);
     }
     failed(builder, !good, "showing the machine's devices");
@@ -364,8 +423,8 @@ static bool build_dev(struct builder *builder)
     static const char *const none[] = {NULL};
     char size[32];
     const char *shm_size = NULL;
-    if (builder->plan->limits.shared_memory_bytes > 0) {
-        snprintf(size, sizeof(size), "%" PRIu64, builder->plan->limits.shared_memory_bytes);
+    if (builder->limits->shared_memory_bytes > 0) {
+        snprintf(size, sizeof(size), "%" PRIu64, builder->limits->shared_memory_bytes);
         shm_size = size;
     }
     if (failed(builder, !attach(make_tmpfs("755", "1m"), place(builder, "/dev", true)),
@@ -468,54 +527,6 @@ static bool build_own(struct builder *builder)
     return true;
 }
 
-/* A path as an option of overlayfs, whose separators are escaped. False if it is too long. */
-static bool put_overlay_path(char *options, size_t capacity, const char *key, const char *folder,
-                             const char *tail)
-{
-    size_t used = strlen(options);
-    used +=
-        (size_t)snprintf(options + used, capacity - used, "%s%s=/old", used > 0 ? "," : "", key);
-    for (const char *part = folder; part != NULL; part = part == folder ? tail : NULL) {
-        for (const char *at = part; *at != '\0'; at++) {
-            if (used + 3 > capacity)
-                return false;
-            if (*at == '\\' || *at == ':' || *at == ',')
-                options[used++] = '\\';
-            options[used++] = *at;
-        }
-    }
-    options[used] = '\0';
-    return true;
-}
-
-/* A folder of the machine, with the changes of this instance in its own folder. */
-static bool show_copy(struct builder *builder, int index)
-{
-    const struct job_mount *wanted = &builder->plan->mounts[index];
-    const char *folder = builder->instance->folder;
-    char options[PATH_BYTES] = "", upper[64], work[64];
-    snprintf(upper, sizeof(upper), "/own/copy-%d/upper", index);
-    snprintf(work, sizeof(work), "/own/copy-%d/work", index);
-    bool fits = put_overlay_path(options, sizeof(options), "lowerdir", wanted->from, "") &&
-                put_overlay_path(options, sizeof(options), "upperdir", folder, upper) &&
-                put_overlay_path(options, sizeof(options), "workdir", folder, work) &&
-                strlen(options) + sizeof(",userxattr") < sizeof(options);
-    errno = ENAMETOOLONG;
-    if (failed(builder, !fits, "making an own copy of %s", wanted->from))
-        return false;
-    size_t plain_bytes = strlen(options);
-    strcat(options, ",userxattr"); /* in a user namespace; else not wanted by older kernels */
-    bool mounted = mount("overlay", "/stage", "overlay", MS_NODEV, options) == 0;
-    options[plain_bytes] = '\0';
-    if (!mounted)
-        mounted = mount("overlay", "/stage", "overlay", MS_NODEV, options) == 0;
-    if (failed(builder, !mounted, "making an own copy of %s (overlayfs)", wanted->from))
-        return false;
-    int mount_fd = open_tree(AT_FDCWD, "/stage", OPEN_TREE_CLOEXEC);
-    return !failed(builder, !attach(mount_fd, place(builder, wanted->to, true)),
-                   "mounting %s at %s", wanted->from, wanted->to);
-}
-
 static bool build_mounts(struct builder *builder)
 {
     for (int i = 0; i < builder->plan->mount_count; i++) {
@@ -545,7 +556,8 @@ static bool enter_root(struct builder *builder)
     struct mount_attr change = {.attr_set = MOUNT_ATTR_RDONLY};
     close(builder->old_fd);
     close(builder->source_fd);
-    bool done = mount_setattr(builder->new_fd, "", AT_EMPTY_PATH, &change, sizeof(change)) == 0 &&
+    bool done = (builder->is_copied ||
+                 mount_setattr(builder->new_fd, "", AT_EMPTY_PATH, &change, sizeof(change)) == 0) &&
                 fchdir(builder->new_fd) == 0 && syscall(SYS_pivot_root, ".", ".") == 0 &&
                 umount2(".", MNT_DETACH) == 0 && chdir("/") == 0;
     int error_number = errno;
@@ -558,6 +570,7 @@ bool instance_root_build(const struct job_plan *plan, int index, struct instance
 {
     struct builder builder = {.plan = plan,
                               .instance = &plan->instances[index],
+                              .limits = instance_limits(plan, index),
                               .failure = failure,
                               .old_fd = -1,
                               .source_fd = -1,

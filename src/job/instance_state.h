@@ -61,6 +61,9 @@ struct job_instances {
     struct instance *instances; /* [plan->count] */
 };
 
+/* What an instance may use. */
+const struct job_limits *instance_limits(const struct job_plan *plan, int index);
+
 /* The hall's life; see instance_hall.c. */
 void instance_hall_run(struct job_instances *all) __attribute__((noreturn));
 /* The life of an instance's first process; `hall_pipe` gives a byte when eth0 is there. */
