@@ -15,9 +15,8 @@ def sdk(name):
     """A parameter of tests: the interpreter with this SDK."""
     python = ENVIRONMENTS / name / "bin" / "python"
     group = {"v2": "demo", "v3": "sdk"}[name]
-    missing = pytest.mark.skipif(
-        not python.exists(), reason=f"the SageMaker SDK {name} is not installed (tools/setup {group})"
-    )
+    reason = f"the SageMaker SDK {name} is not installed (tools/setup {group})"
+    missing = pytest.mark.skipif(not python.exists(), reason=reason)
     return pytest.param(python, id=name, marks=missing)
 
 

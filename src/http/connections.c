@@ -22,7 +22,8 @@
 struct connection {
     struct connections *all;
     int fd;
-    int64_t due_ns; /* BASE_NO_DEADLINE while a request is under way */
+    bool is_between; /* two requests */
+    int64_t due_ns;  /* BASE_NO_DEADLINE while a request is under way */
     struct connection *previous, *next;
 };
 
@@ -150,6 +151,7 @@ static void due_set(struct MHD_Connection *handle, bool is_between)
         return;
     struct connections *all = connection->all;
     pthread_mutex_lock(&all->lock);
+    connection->is_between = is_between;
     connection->due_ns = is_between ? base_deadline_ns(all->between_ms) : BASE_NO_DEADLINE;
     pthread_mutex_unlock(&all->lock);
 }
@@ -170,6 +172,21 @@ unsigned connections_count(struct connections *connections)
     unsigned count = connections->count;
     pthread_mutex_unlock(&connections->lock);
     return count;
+}
+
+void connections_end_idlest(struct connections *connections)
+{
+    struct connection *idlest = NULL;
+    pthread_mutex_lock(&connections->lock);
+    for (struct connection *each = connections->first; each != NULL; each = each->next)
+        if (each->is_between && (idlest == NULL || each->due_ns < idlest->due_ns))
+            idlest = each;
+    if (idlest != NULL) {
+        shutdown(idlest->fd, SHUT_RDWR);
+        idlest->is_between = false;
+        idlest->due_ns = BASE_NO_DEADLINE;
+    }
+    pthread_mutex_unlock(&connections->lock);
 }
 
 void connections_end_all(struct connections *connections)

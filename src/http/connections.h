@@ -27,6 +27,8 @@ void connections_head_came(struct MHD_Connection *connection);
 void connections_request_over(struct MHD_Connection *connection);
 /* How many there are. */
 unsigned connections_count(struct connections *connections);
+/* Ends the one that has been between two requests for longest, if there is any. */
+void connections_end_idlest(struct connections *connections);
 /* Shuts them all down. */
 void connections_end_all(struct connections *connections);
 

@@ -254,6 +254,8 @@ static void accept_some(struct door *door)
         socklen_t bytes = sizeof(address);
         if (!has_room(door)) {
             full_set(door, true);
+            if (door->options.crowded != NULL)
+                door->options.crowded(door->options.user);
             return;
         }
         int fd = accept4(door->options.listener, (struct sockaddr *)&address, &bytes,

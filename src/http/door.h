@@ -27,6 +27,7 @@ struct door_options {
     void (*give)(void *user, bool is_tls, int fd, const struct sockaddr *address, socklen_t bytes);
     /* How many of those that were given are still there. */
     unsigned (*given)(void *user);
+    void (*crowded)(void *user); /* there are as many as may be: somebody should go; may be NULL */
     void *user;
 };
 

@@ -408,6 +408,12 @@ static unsigned given_count(void *user)
     return connections_count(server->connections);
 }
 
+static void crowded(void *user)
+{
+    struct http_server *server = user;
+    connections_end_idlest(server->connections);
+}
+
 static enum shoal_status door_start(struct http_server *server)
 {
     const struct http_options *options = &server->options;
@@ -419,6 +425,7 @@ static enum shoal_status door_start(struct http_server *server)
                                 .is_tls_only = options->tls != NULL && options->tls->is_only,
                                 .give = given,
                                 .given = given_count,
+                                .crowded = crowded,
                                 .user = server};
     return door_open(&door, &server->door);
 }

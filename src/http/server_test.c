@@ -517,6 +517,34 @@ static void a_stop_answers_who_waits(void **state)
     a_stop_leaves_what_is_held("GET /keep HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n", 100);
 }
 
+/* The next reply on a connection that stays, as far as its first bytes tell. */
+static bool answers(int fd)
+{
+    static const char request[] = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
+    char text[2048];
+    put(fd, request, sizeof(request) - 1);
+    return recv(fd, text, sizeof(text), 0) > 12 && memcmp(text, "HTTP/1.1 200", 12) == 0;
+}
+
+static void the_idlest_makes_room(void **state)
+{
+    (void)state;
+    struct http_options options = options_of();
+    options.limits.connections = 4;
+    struct http_server *small = start(&options);
+    int fds[8];
+    for (int i = 0; i < 8; i++) {
+        fds[i] = dial(small);
+        assert_true(answers(fds[i]));
+        base_sleep_ms(2); /* so that the order of their ends can be told */
+    }
+    assert_false(answers(fds[0]));
+    assert_true(answers(fds[7]));
+    for (int i = 0; i < 8; i++)
+        close(fds[i]);
+    http_server_stop(small);
+}
+
 static void a_stop_ends_who_waits_too_late(void **state)
 {
     (void)state;
@@ -593,6 +621,7 @@ int main(void)
         cmocka_unit_test(slow_clients_are_cut_off),
         cmocka_unit_test(a_stop_answers_who_waits),
         cmocka_unit_test(a_stop_ends_who_waits_too_late),
+        cmocka_unit_test(the_idlest_makes_room),
         cmocka_unit_test(addresses_that_are_taken_are_named),
         cmocka_unit_test(the_server_survives_anything),
     };
