@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "arguments.h"
 #include "base/status.h"
@@ -13,6 +14,7 @@
 #include "http/identity.h"
 #include "http/keys.h"
 #include "s3/protocol.h"
+#include "service/service.h"
 
 int cmd_serve(int argc, char **argv);
 
@@ -54,6 +56,7 @@ struct serve {
     struct http_keys *keys;
     struct s3_store *store;
     struct s3_protocol s3;
+    struct service *jobs;
     struct http_server *server;
 };
 
@@ -112,7 +115,12 @@ static enum shoal_status prepare(struct serve *serve)
     TRY(http_home_file(http_home_path(serve->home), "s3", store, sizeof(store)));
     TRY(s3_store_open(store, &serve->store));
     serve->s3.store = serve->store;
-    return SHOAL_OK;
+    const struct http_key *key = http_keys_first(serve->keys);
+    struct service_options jobs = {.directory = http_home_path(serve->home),
+                                   .store = serve->store,
+                                   .key_id = key->id,
+                                   .secret = key->secret};
+    return service_open(&jobs, &serve->jobs);
 }
 
 static enum shoal_status start(struct serve *serve)
@@ -128,11 +136,14 @@ static enum shoal_status start(struct serve *serve)
                                    .limits = HTTP_LIMITS_INIT};
     options.handlers[HTTP_S3] = s3_protocol_handler();
     options.users[HTTP_S3] = &serve->s3;
+    options.handlers[HTTP_SAGEMAKER] = service_handler();
+    options.users[HTTP_SAGEMAKER] = serve->jobs;
     options.handlers[HTTP_STS] = options.handlers[HTTP_IAM] = &http_identity_handler;
     enum http_home_scheme scheme = !serve->is_tls               ? HTTP_HOME_PLAIN
                                    : serve->certificate == NULL ? HTTP_HOME_TLS
                                                                 : HTTP_HOME_TLS_GIVEN;
     TRY(http_server_start(&options, &serve->server));
+    TRY(service_start(serve->jobs, http_server_address(serve->server)));
     TRY(http_home_announce(serve->home, http_server_address(serve->server), scheme));
     printf("%s://%s\n", serve->is_tls ? "https" : "http", http_server_address(serve->server));
     if (fflush(stdout) != 0)
@@ -162,6 +173,8 @@ static enum shoal_status serve_run(struct serve *serve)
     if (status == SHOAL_OK)
         sigwait(&ends, &came);
     http_server_stop(serve->server);
+    if (!service_close(serve->jobs))
+        _exit(0); /* the next service takes up what is under way */
     if (serve->store != NULL)
         s3_store_close(serve->store);
     http_keys_free(serve->keys);

@@ -172,20 +172,20 @@ void s3_content_unlink(struct s3_store *store, int64_t id)
 
 enum s3_code s3_content_add(struct s3_writer *writer, int64_t id)
 {
-    sqlite3_stmt *add = s3_sql(&writer->database, S3_SQL_CONTENT_ADD);
-    s3_bind_int(&writer->database, add, 1, id);
-    return s3_run(&writer->database, add);
+    sqlite3_stmt *add = sql_statement(&writer->sql.database, S3_SQL_CONTENT_ADD);
+    sql_bind_int(&writer->sql.database, add, 1, id);
+    return s3_run(&writer->sql.database, add);
 }
 
 enum s3_code s3_content_hold(struct s3_writer *writer, int64_t id)
 {
-    sqlite3_stmt *hold = s3_sql(&writer->database, S3_SQL_CONTENT_HOLD);
-    s3_bind_int(&writer->database, hold, 1, id);
+    sqlite3_stmt *hold = sql_statement(&writer->sql.database, S3_SQL_CONTENT_HOLD);
+    sql_bind_int(&writer->sql.database, hold, 1, id);
     bool row;
-    S3_TRY(s3_step(&writer->database, hold, &row));
+    S3_TRY(s3_step(&writer->sql.database, hold, &row));
     if (!row)
         return s3_error(S3_OPERATION_ABORTED, NULL);
-    s3_reset(hold);
+    sql_reset(hold);
     return S3_OK;
 }
 
@@ -208,13 +208,13 @@ static void unused_remember(struct s3_writer *writer, int64_t id)
 
 enum s3_code s3_content_drop(struct s3_writer *writer, int64_t id)
 {
-    sqlite3_stmt *drop = s3_sql(&writer->database, S3_SQL_CONTENT_DROP);
-    s3_bind_int(&writer->database, drop, 1, id);
+    sqlite3_stmt *drop = sql_statement(&writer->sql.database, S3_SQL_CONTENT_DROP);
+    sql_bind_int(&writer->sql.database, drop, 1, id);
     bool row;
-    S3_TRY(s3_step(&writer->database, drop, &row));
+    S3_TRY(s3_step(&writer->sql.database, drop, &row));
     bool is_unused = row && sqlite3_column_int64(drop, 0) == 0;
     if (row)
-        s3_reset(drop);
+        sql_reset(drop);
     if (is_unused)
         unused_remember(writer, id);
     return S3_OK;
@@ -236,9 +236,9 @@ struct removal {
 static enum s3_code rows_remove(struct s3_writer *writer, const int64_t *ids, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        sqlite3_stmt *remove_row = s3_sql(&writer->database, S3_SQL_CONTENT_REMOVE);
-        s3_bind_int(&writer->database, remove_row, 1, ids[i]);
-        S3_TRY(s3_run(&writer->database, remove_row));
+        sqlite3_stmt *remove_row = sql_statement(&writer->sql.database, S3_SQL_CONTENT_REMOVE);
+        sql_bind_int(&writer->sql.database, remove_row, 1, ids[i]);
+        S3_TRY(s3_run(&writer->sql.database, remove_row));
     }
     return S3_OK;
 }
@@ -281,24 +281,24 @@ void s3_contents_sweep(struct s3_writer *writer)
 
 /* ------------------------------------------------------------------------------------- recovery */
 
-static enum s3_code number_get(struct s3_database *database, enum s3_sql which, int64_t *out)
+static enum s3_code number_get(struct sql_database *database, enum s3_sql which, int64_t *out)
 {
-    sqlite3_stmt *statement = s3_sql(database, which);
+    sqlite3_stmt *statement = sql_statement(database, which);
     bool row;
     S3_TRY(s3_step(database, statement, &row));
     *out = row ? sqlite3_column_int64(statement, 0) : 0;
     if (row)
-        s3_reset(statement);
+        sql_reset(statement);
     return S3_OK;
 }
 
-static enum s3_code has_row(struct s3_database *database, int64_t id, bool *out)
+static enum s3_code has_row(struct sql_database *database, int64_t id, bool *out)
 {
-    sqlite3_stmt *find = s3_sql(database, S3_SQL_CONTENT_FIND);
-    s3_bind_int(database, find, 1, id);
+    sqlite3_stmt *find = sql_statement(database, S3_SQL_CONTENT_FIND);
+    sql_bind_int(database, find, 1, id);
     S3_TRY(s3_step(database, find, out));
     if (*out)
-        s3_reset(find);
+        sql_reset(find);
     return S3_OK;
 }
 
@@ -335,7 +335,7 @@ static enum s3_code names_visit(int folder_fd, const char *name,
 static enum s3_code file_settle(struct s3_store *store, int64_t id)
 {
     bool found;
-    S3_TRY(has_row(&store->writer.database, id, &found));
+    S3_TRY(has_row(&store->writer.sql.database, id, &found));
     if (!found)
         s3_content_unlink(store, id);
     if (id >= store->next_content)
@@ -346,7 +346,7 @@ static enum s3_code file_settle(struct s3_store *store, int64_t id)
 static enum s3_code folder_settle(struct s3_store *store, int64_t folder)
 {
     int64_t settled;
-    S3_TRY(number_get(&store->writer.database, S3_SQL_SETTLED_GET, &settled));
+    S3_TRY(number_get(&store->writer.sql.database, S3_SQL_SETTLED_GET, &settled));
     if (folder < settled >> FILES_PER_FOLDER_BITS)
         return S3_OK;
     char name[PATH_BYTES];
@@ -356,8 +356,8 @@ static enum s3_code folder_settle(struct s3_store *store, int64_t folder)
 
 static enum s3_code unused_settle(struct s3_store *store)
 {
-    struct s3_database *database = &store->writer.database;
-    sqlite3_stmt *unused = s3_sql(database, S3_SQL_CONTENT_UNUSED);
+    struct sql_database *database = &store->writer.sql.database;
+    sqlite3_stmt *unused = sql_statement(database, S3_SQL_CONTENT_UNUSED);
     bool row;
     for (;;) {
         S3_TRY(s3_step(database, unused, &row));
@@ -375,16 +375,16 @@ static enum s3_code unused_settle(struct s3_store *store)
 
 enum s3_code s3_contents_recover(struct s3_store *store)
 {
-    struct s3_database *database = &store->writer.database;
+    struct sql_database *database = &store->writer.sql.database;
     int64_t settled, last;
     S3_TRY(number_get(database, S3_SQL_SETTLED_GET, &settled));
     S3_TRY(number_get(database, S3_SQL_CONTENT_LAST, &last));
     store->next_content = last >= settled ? last + 1 : settled;
-    S3_TRY(s3_run(database, s3_sql(database, S3_SQL_BEGIN)));
+    S3_TRY(s3_run(database, sql_statement(database, S3_SQL_BEGIN)));
     S3_TRY(names_visit(store->contents_fd, ".", folder_settle, store));
     S3_TRY(unused_settle(store));
-    sqlite3_stmt *set = s3_sql(database, S3_SQL_SETTLED_SET);
-    s3_bind_int(database, set, 1, store->next_content);
+    sqlite3_stmt *set = sql_statement(database, S3_SQL_SETTLED_SET);
+    sql_bind_int(database, set, 1, store->next_content);
     S3_TRY(s3_run(database, set));
-    return s3_run(database, s3_sql(database, S3_SQL_COMMIT));
+    return s3_run(database, sql_statement(database, S3_SQL_COMMIT));
 }

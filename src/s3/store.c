@@ -74,60 +74,9 @@ enum s3_code s3_wait_for(struct s3_wait *wait)
 
 /* ------------------------------------------------------------------------------------- readers */
 
-static enum s3_code reader_make(struct s3_store *store, struct s3_database **out)
+enum s3_code s3_reader_take(struct s3_store *store, struct sql_database **out)
 {
-    struct s3_database *reader;
-    S3_TRY(s3_from_status(BASE_NEW(&reader, "a connection to the index")));
-    enum s3_code code = s3_from_status(s3_database_open(store->index_path, false, reader));
-    if (code != S3_OK) {
-        base_free(reader);
-        return code;
-    }
-    *out = reader;
-    return S3_OK;
-}
-
-enum s3_code s3_reader_take(struct s3_store *store, struct s3_database **out)
-{
-    pthread_mutex_lock(&store->lock);
-    while (store->readers == NULL && store->reader_count == S3_READERS_MAX)
-        pthread_cond_wait(&store->changed, &store->lock);
-    struct s3_database *reader = store->readers;
-    if (reader != NULL)
-        store->readers = reader->next;
-    else
-        store->reader_count++;
-    pthread_mutex_unlock(&store->lock);
-    if (reader == NULL) {
-        enum s3_code code = reader_make(store, &reader);
-        if (code != S3_OK) {
-            pthread_mutex_lock(&store->lock);
-            store->reader_count--;
-            pthread_mutex_unlock(&store->lock);
-            return code;
-        }
-    }
-    *out = reader;
-    return S3_OK;
-}
-
-void s3_reader_give(struct s3_store *store, struct s3_database *reader)
-{
-    pthread_mutex_lock(&store->lock);
-    reader->next = store->readers;
-    store->readers = reader;
-    pthread_cond_broadcast(&store->changed);
-    pthread_mutex_unlock(&store->lock);
-}
-
-static void readers_close(struct s3_store *store)
-{
-    while (store->readers != NULL) {
-        struct s3_database *reader = store->readers;
-        store->readers = reader->next;
-        s3_database_close(reader);
-        base_free(reader);
-    }
+    return s3_from_status(sql_reader_take(&store->readers, out));
 }
 
 /* ----------------------------------------------------------------------------- open and close */
@@ -169,11 +118,11 @@ static enum shoal_status parts_open(struct s3_store *store, const char *director
     char path[INDEX_PATH_BYTES];
     if (snprintf(path, sizeof(path), "%s/index.db", directory) >= (int)sizeof(path))
         return base_error(SHOAL_ERR_ARGUMENT, "the directory's name is too long");
-    TRY(base_strdup(path, "a path", &store->index_path));
+    TRY(sql_readers_init(&store->readers, path, &s3_schema));
     TRY(folder_open(AT_FDCWD, directory, &store->directory_fd));
     TRY(folder_open(store->directory_fd, "contents", &store->contents_fd));
     TRY(lock_take(store, directory));
-    TRY(s3_database_open(path, true, &store->writer.database));
+    TRY(sql_database_open(path, &s3_schema, true, &store->writer.sql.database));
     if (fsync(store->directory_fd) != 0)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "can't sync the directory %s", directory);
     if (s3_contents_recover(store) != S3_OK)
@@ -214,12 +163,11 @@ void s3_store_close(struct s3_store *store)
         pthread_cond_wait(&store->changed, &store->lock);
     pthread_mutex_unlock(&store->lock);
     s3_workers_stop(&store->workers);
-    readers_close(store);
+    sql_readers_release(&store->readers);
     s3_writer_stop(&store->writer);
     s3_places_release(&store->places);
     descriptor_close(store->contents_fd);
     descriptor_close(store->directory_fd);
     descriptor_close(store->lock_fd);
-    base_free(store->index_path);
     base_free(store);
 }

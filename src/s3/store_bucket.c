@@ -8,55 +8,56 @@
 #include "s3/contents.h"
 #include "s3/store_state.h"
 
-enum s3_code s3_bucket_row(struct s3_database *database, const char *name, int64_t *id)
+enum s3_code s3_bucket_row(struct sql_database *database, const char *name, int64_t *id)
 {
-    sqlite3_stmt *find = s3_sql(database, S3_SQL_BUCKET_FIND);
-    s3_bind_text(database, find, 1, name);
+    sqlite3_stmt *find = sql_statement(database, S3_SQL_BUCKET_FIND);
+    sql_bind_text(database, find, 1, name);
     bool row;
     S3_TRY(s3_step(database, find, &row));
     if (!row)
         return s3_error(S3_NO_SUCH_BUCKET, NULL);
     *id = sqlite3_column_int64(find, 0);
-    s3_reset(find);
+    sql_reset(find);
     return S3_OK;
 }
 
-static enum s3_code find_with(struct s3_database *database, const char *name, struct s3_bucket *out)
+static enum s3_code find_with(struct sql_database *database, const char *name,
+                              struct s3_bucket *out)
 {
-    sqlite3_stmt *find = s3_sql(database, S3_SQL_BUCKET_FIND);
-    s3_bind_text(database, find, 1, name);
+    sqlite3_stmt *find = sql_statement(database, S3_SQL_BUCKET_FIND);
+    sql_bind_text(database, find, 1, name);
     bool row;
     S3_TRY(s3_step(database, find, &row));
     if (!row)
         return s3_error(S3_NO_SUCH_BUCKET, NULL);
     snprintf(out->name, sizeof(out->name), "%s", name);
     out->created_ms = sqlite3_column_int64(find, 1);
-    s3_reset(find);
+    sql_reset(find);
     return S3_OK;
 }
 
 enum s3_code s3_bucket_find(struct s3_store *store, const char *name, struct s3_bucket *out)
 {
-    struct s3_database *reader;
+    struct sql_database *reader;
     S3_TRY(s3_reader_take(store, &reader));
     enum s3_code code = find_with(reader, name, out);
-    s3_reader_give(store, reader);
+    sql_reader_give(&store->readers, reader);
     return code;
 }
 
-static enum s3_code list_with(struct s3_database *database, struct s3_bucket *buckets,
+static enum s3_code list_with(struct sql_database *database, struct s3_bucket *buckets,
                               size_t *count)
 {
-    sqlite3_stmt *list = s3_sql(database, S3_SQL_BUCKET_LIST);
+    sqlite3_stmt *list = sql_statement(database, S3_SQL_BUCKET_LIST);
     bool row;
     for (*count = 0; *count < S3_BUCKETS_MAX; ++*count) {
         S3_TRY(s3_step(database, list, &row));
         if (!row)
             return S3_OK;
-        snprintf(buckets[*count].name, sizeof(buckets->name), "%s", s3_column_text(list, 0));
+        snprintf(buckets[*count].name, sizeof(buckets->name), "%s", sql_column_text(list, 0));
         buckets[*count].created_ms = sqlite3_column_int64(list, 1);
     }
-    s3_reset(list);
+    sql_reset(list);
     return S3_OK;
 }
 
@@ -64,11 +65,11 @@ enum s3_code s3_bucket_list(struct s3_store *store, struct s3_bucket **out, size
 {
     struct s3_bucket *buckets;
     S3_TRY(s3_from_status(BASE_NEW_ARRAY(&buckets, S3_BUCKETS_MAX, "a list of buckets")));
-    struct s3_database *reader;
+    struct sql_database *reader;
     enum s3_code code = s3_reader_take(store, &reader);
     if (code == S3_OK) {
         code = list_with(reader, buckets, count);
-        s3_reader_give(store, reader);
+        sql_reader_give(&store->readers, reader);
     }
     if (code != S3_OK)
         base_free(buckets);
@@ -115,23 +116,23 @@ static void submit(struct s3_store *store, const char *name,
 
 static enum s3_code create_apply(struct s3_write *write, struct s3_writer *writer)
 {
-    struct s3_database *database = &writer->database;
+    struct sql_database *database = &writer->sql.database;
     const char *name = ((struct bucket_write *)write)->name;
     int64_t id;
     bool row;
     enum s3_code found = s3_bucket_row(database, name, &id);
     if (found != S3_NO_SUCH_BUCKET)
         return found == S3_OK ? s3_error(S3_BUCKET_OWNED, NULL) : found;
-    sqlite3_stmt *count = s3_sql(database, S3_SQL_BUCKET_COUNT);
+    sqlite3_stmt *count = sql_statement(database, S3_SQL_BUCKET_COUNT);
     S3_TRY(s3_step(database, count, &row));
     bool is_full = row && sqlite3_column_int64(count, 0) >= S3_BUCKETS_MAX;
-    s3_reset(count);
+    sql_reset(count);
     if (is_full)
         return s3_error(S3_INVALID_REQUEST, "There are %d buckets already, the most there can be.",
                         S3_BUCKETS_MAX);
-    sqlite3_stmt *add = s3_sql(database, S3_SQL_BUCKET_ADD);
-    s3_bind_text(database, add, 1, name);
-    s3_bind_int(database, add, 2, s3_now_ms());
+    sqlite3_stmt *add = sql_statement(database, S3_SQL_BUCKET_ADD);
+    sql_bind_text(database, add, 1, name);
+    sql_bind_int(database, add, 2, s3_now_ms());
     return s3_run(database, add);
 }
 
@@ -148,15 +149,15 @@ void s3_bucket_create(struct s3_store *store, const char *name, s3_done done, vo
 static enum s3_code uploads_end(struct s3_writer *writer, int64_t bucket)
 {
     for (;;) {
-        struct s3_database *database = &writer->database;
-        sqlite3_stmt *find = s3_sql(database, S3_SQL_UPLOAD_OF_BUCKET);
-        s3_bind_int(database, find, 1, bucket);
+        struct sql_database *database = &writer->sql.database;
+        sqlite3_stmt *find = sql_statement(database, S3_SQL_UPLOAD_OF_BUCKET);
+        sql_bind_int(database, find, 1, bucket);
         bool row;
         S3_TRY(s3_step(database, find, &row));
         if (!row)
             return S3_OK;
         int64_t id = sqlite3_column_int64(find, 0), content = sqlite3_column_int64(find, 1);
-        s3_reset(find);
+        sql_reset(find);
         S3_TRY(s3_upload_remove(writer, id, content));
     }
 }
@@ -164,19 +165,19 @@ static enum s3_code uploads_end(struct s3_writer *writer, int64_t bucket)
 static enum s3_code delete_apply(struct s3_write *write, struct s3_writer *writer)
 {
     struct bucket_write *bucket = (struct bucket_write *)write;
-    struct s3_database *database = &writer->database;
+    struct sql_database *database = &writer->sql.database;
     bool row;
     S3_TRY(s3_bucket_row(database, bucket->name, &bucket->id));
-    sqlite3_stmt *used = s3_sql(database, S3_SQL_BUCKET_USED);
-    s3_bind_int(database, used, 1, bucket->id);
+    sqlite3_stmt *used = sql_statement(database, S3_SQL_BUCKET_USED);
+    sql_bind_int(database, used, 1, bucket->id);
     S3_TRY(s3_step(database, used, &row));
     if (row) {
-        s3_reset(used);
+        sql_reset(used);
         return s3_error(S3_BUCKET_NOT_EMPTY, NULL);
     }
     S3_TRY(uploads_end(writer, bucket->id));
-    sqlite3_stmt *remove_row = s3_sql(database, S3_SQL_BUCKET_DELETE);
-    s3_bind_int(database, remove_row, 1, bucket->id);
+    sqlite3_stmt *remove_row = sql_statement(database, S3_SQL_BUCKET_DELETE);
+    sql_bind_int(database, remove_row, 1, bucket->id);
     return s3_run(database, remove_row);
 }
 

@@ -75,12 +75,12 @@ static void completion_end(struct s3_write *write, enum s3_code code)
 
 /* ------------------------------------------------------------------------------- what is listed */
 
-static enum s3_code part_find(struct s3_database *database, int64_t upload, int number,
+static enum s3_code part_find(struct sql_database *database, int64_t upload, int number,
                               struct source *out)
 {
-    sqlite3_stmt *get = s3_sql(database, S3_SQL_PART_GET);
-    s3_bind_int(database, get, 1, upload);
-    s3_bind_int(database, get, 2, number);
+    sqlite3_stmt *get = sql_statement(database, S3_SQL_PART_GET);
+    sql_bind_int(database, get, 1, upload);
+    sql_bind_int(database, get, 2, number);
     bool row;
     S3_TRY(s3_step(database, get, &row));
     if (!row)
@@ -96,7 +96,7 @@ static enum s3_code part_find(struct s3_database *database, int64_t upload, int 
         memcpy(out->checksum, checksum, (size_t)checksum_bytes);
         out->has_checksum = true;
     }
-    s3_reset(get);
+    sql_reset(get);
     return S3_OK;
 }
 
@@ -122,7 +122,7 @@ static enum s3_code part_compare(const struct completion *all, size_t i)
     return S3_OK;
 }
 
-static enum s3_code parts_find(struct completion *all, struct s3_database *reader)
+static enum s3_code parts_find(struct completion *all, struct sql_database *reader)
 {
     for (size_t i = 0; i < all->count; i++) {
         S3_TRY(part_find(reader, all->upload.id, all->parts[i].number, &all->sources[i]));
@@ -220,17 +220,17 @@ static enum s3_code checksum_write(struct completion *all)
  * file */
 
 /* How many parts lie in the upload's place, listed or not. */
-static enum s3_code placed_count(struct s3_database *reader, const struct s3_upload_row *upload,
+static enum s3_code placed_count(struct sql_database *reader, const struct s3_upload_row *upload,
                                  int64_t *out)
 {
-    sqlite3_stmt *count = s3_sql(reader, S3_SQL_PART_COUNT);
-    s3_bind_int(reader, count, 1, upload->id);
-    s3_bind_int(reader, count, 2, upload->content);
+    sqlite3_stmt *count = sql_statement(reader, S3_SQL_PART_COUNT);
+    sql_bind_int(reader, count, 1, upload->id);
+    sql_bind_int(reader, count, 2, upload->content);
     bool row;
     S3_TRY(s3_step(reader, count, &row));
     *out = row ? sqlite3_column_int64(count, 0) : 0;
     if (row)
-        s3_reset(count);
+        sql_reset(count);
     return S3_OK;
 }
 
@@ -304,7 +304,7 @@ static enum s3_code complete_apply(struct s3_write *write, struct s3_writer *wri
     struct completion *all = (struct completion *)write;
     struct s3_conditions conditions = {.match = all->match, .none_match = all->none_match};
     struct s3_upload_row now;
-    S3_TRY(s3_upload_row(&writer->database, all->bucket, all->key, all->name, false, &now));
+    S3_TRY(s3_upload_row(&writer->sql.database, all->bucket, all->key, all->name, false, &now));
     struct s3_object_row row = {.content = all->content,
                                 .bytes = all->bytes,
                                 .modified_ms = all->written.modified_ms = s3_now_ms(),
@@ -321,7 +321,7 @@ static enum s3_code complete_apply(struct s3_write *write, struct s3_writer *wri
 }
 
 /* Parts are compared when none can come any more. */
-static enum s3_code look_up(struct completion *all, struct s3_database *reader)
+static enum s3_code look_up(struct completion *all, struct sql_database *reader)
 {
     S3_TRY(s3_upload_row(reader, all->bucket, all->key, all->name, true, &all->upload));
     S3_TRY(s3_place_close(all->store, all->upload.id, &all->is_quiet));
@@ -332,10 +332,10 @@ static enum s3_code look_up(struct completion *all, struct s3_database *reader)
 
 static enum s3_code prepare(struct completion *all)
 {
-    struct s3_database *reader;
+    struct sql_database *reader;
     S3_TRY(s3_reader_take(all->store, &reader));
     enum s3_code code = look_up(all, reader);
-    s3_reader_give(all->store, reader);
+    sql_reader_give(&all->store->readers, reader);
     S3_TRY(code);
     S3_TRY(sizes_write(all));
     S3_TRY(etag_write(all));

@@ -61,9 +61,9 @@ static enum s3_code entry_add(struct walk *walk, const char *key, size_t bytes, 
         return S3_OK;
     entry->bytes = sqlite3_column_int64(row, 1);
     entry->modified_ms = sqlite3_column_int64(row, 2);
-    snprintf(entry->etag, sizeof(entry->etag), "%s", s3_column_text(row, 3));
+    snprintf(entry->etag, sizeof(entry->etag), "%s", sql_column_text(row, 3));
     entry->checksum.algorithm = (enum s3_algorithm)sqlite3_column_int(row, 4);
-    snprintf(entry->checksum.text, sizeof(entry->checksum.text), "%s", s3_column_text(row, 5));
+    snprintf(entry->checksum.text, sizeof(entry->checksum.text), "%s", sql_column_text(row, 5));
     return S3_OK;
 }
 
@@ -92,7 +92,7 @@ static size_t common_bytes(const struct walk *walk, const char *key)
 
 /* Walks from the place on, until the page is full (then *is_over), the prefix ends (also), or a
  * common prefix makes the walk go on at another place. */
-static enum s3_code walk_on(struct walk *walk, struct s3_database *database, sqlite3_stmt *rows,
+static enum s3_code walk_on(struct walk *walk, struct sql_database *database, sqlite3_stmt *rows,
                             struct seek *place, bool *is_over)
 {
     *is_over = true;
@@ -101,7 +101,7 @@ static enum s3_code walk_on(struct walk *walk, struct s3_database *database, sql
         S3_TRY(s3_step(database, rows, &row));
         if (!row)
             return S3_OK;
-        const char *key = s3_column_text(rows, 0);
+        const char *key = sql_column_text(rows, 0);
         if (strncmp(key, walk->prefix, walk->prefix_bytes) != 0)
             return S3_OK;
         if (place->is_behind && strcmp(key, place->key) == 0)
@@ -136,24 +136,24 @@ static bool place_first(const struct walk *walk, const char *after, struct seek 
     return true;
 }
 
-static enum s3_code walk_all(struct walk *walk, struct s3_database *database, int64_t bucket,
+static enum s3_code walk_all(struct walk *walk, struct sql_database *database, int64_t bucket,
                              const char *after)
 {
     struct seek place;
     bool is_over = !place_first(walk, after, &place);
     while (!is_over) {
-        sqlite3_stmt *rows = s3_sql(database, S3_SQL_OBJECT_LIST);
-        s3_bind_int(database, rows, 1, bucket);
+        sqlite3_stmt *rows = sql_statement(database, S3_SQL_OBJECT_LIST);
+        sql_bind_int(database, rows, 1, bucket);
         struct seek from = place; /* what is bound must stay */
         s3_bind_key(database, rows, 2, from.key);
         enum s3_code code = walk_on(walk, database, rows, &place, &is_over);
-        s3_reset(rows);
+        sql_reset(rows);
         S3_TRY(code);
     }
     return S3_OK;
 }
 
-static enum s3_code list_with(struct walk *walk, struct s3_database *database,
+static enum s3_code list_with(struct walk *walk, struct sql_database *database,
                               const struct s3_list_options *options)
 {
     int64_t bucket;
@@ -177,11 +177,11 @@ enum s3_code s3_list(struct s3_store *store, const struct s3_list_options *optio
         (options->after != NULL && strlen(options->after) > S3_KEY_BYTES_MAX))
         return s3_error(S3_KEY_TOO_LONG, NULL);
     S3_TRY(s3_from_status(BASE_NEW_ARRAY(&out->entries, walk.limit, "a list of keys")));
-    struct s3_database *reader;
+    struct sql_database *reader;
     enum s3_code code = s3_reader_take(store, &reader);
     if (code == S3_OK) {
         code = list_with(&walk, reader, options);
-        s3_reader_give(store, reader);
+        sql_reader_give(&store->readers, reader);
     }
     out->texts = walk.texts;
     for (int i = 0; i < out->count; i++)

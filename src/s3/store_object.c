@@ -37,11 +37,11 @@ static enum s3_code texts_keep(struct s3_object *object, sqlite3_stmt *row)
     const char **const texts[] = {&object->parts, &object->headers, &object->tags};
     size_t bytes[3], all = 0;
     for (int i = 0; i < 3; i++)
-        all += bytes[i] = strlen(s3_column_text(row, PARTS + i)) + 1;
+        all += bytes[i] = strlen(sql_column_text(row, PARTS + i)) + 1;
     S3_TRY(s3_from_status(base_alloc(all, "what is said about an object", &object->block)));
     char *at = object->block;
     for (int i = 0; i < 3; i++) {
-        memcpy(at, s3_column_text(row, PARTS + i), bytes[i]);
+        memcpy(at, sql_column_text(row, PARTS + i), bytes[i]);
         *texts[i] = at;
         at += bytes[i];
     }
@@ -54,36 +54,36 @@ static enum s3_code object_read(sqlite3_stmt *row, struct s3_object *out, int64_
                               .modified_ms = sqlite3_column_int64(row, MODIFIED),
                               .part_count = sqlite3_column_int(row, PART_COUNT)};
     *content = sqlite3_column_int64(row, CONTENT);
-    snprintf(out->etag, sizeof(out->etag), "%s", s3_column_text(row, ETAG));
+    snprintf(out->etag, sizeof(out->etag), "%s", sql_column_text(row, ETAG));
     out->checksum.algorithm = (enum s3_algorithm)sqlite3_column_int(row, ALGORITHM);
-    snprintf(out->checksum.text, sizeof(out->checksum.text), "%s", s3_column_text(row, CHECKSUM));
+    snprintf(out->checksum.text, sizeof(out->checksum.text), "%s", sql_column_text(row, CHECKSUM));
     return texts_keep(out, row);
 }
 
-static enum s3_code find_with(struct s3_database *database, const char *bucket, const char *key,
+static enum s3_code find_with(struct sql_database *database, const char *bucket, const char *key,
                               struct s3_object *out, int64_t *content)
 {
     int64_t id;
     bool row;
     S3_TRY(s3_bucket_row(database, bucket, &id));
-    sqlite3_stmt *get = s3_sql(database, S3_SQL_OBJECT_GET);
-    s3_bind_int(database, get, 1, id);
+    sqlite3_stmt *get = sql_statement(database, S3_SQL_OBJECT_GET);
+    sql_bind_int(database, get, 1, id);
     s3_bind_key(database, get, 2, key);
     S3_TRY(s3_step(database, get, &row));
     if (!row)
         return s3_error(S3_NO_SUCH_KEY, NULL);
     enum s3_code code = object_read(get, out, content);
-    s3_reset(get);
+    sql_reset(get);
     return code;
 }
 
 static enum s3_code find(struct s3_store *store, const char *bucket, const char *key,
                          struct s3_object *out, int64_t *content)
 {
-    struct s3_database *reader;
+    struct sql_database *reader;
     S3_TRY(s3_reader_take(store, &reader));
     enum s3_code code = find_with(reader, bucket, key, out, content);
-    s3_reader_give(store, reader);
+    sql_reader_give(&store->readers, reader);
     return code;
 }
 
@@ -144,38 +144,38 @@ enum s3_code s3_object_part(const struct s3_object *object, int number, struct s
 /* ------------------------------------------------------------------------------------- the row */
 
 /* The content and ETag that a key has now; 0 and "" for none. */
-static enum s3_code older_get(struct s3_database *database, int64_t bucket, const char *key,
+static enum s3_code older_get(struct sql_database *database, int64_t bucket, const char *key,
                               int64_t *content, char etag[S3_ETAG_BYTES])
 {
-    sqlite3_stmt *get = s3_sql(database, S3_SQL_OBJECT_GET);
-    s3_bind_int(database, get, 1, bucket);
+    sqlite3_stmt *get = sql_statement(database, S3_SQL_OBJECT_GET);
+    sql_bind_int(database, get, 1, bucket);
     s3_bind_key(database, get, 2, key);
     bool row;
     S3_TRY(s3_step(database, get, &row));
     *content = row ? sqlite3_column_int64(get, CONTENT) : 0;
-    snprintf(etag, S3_ETAG_BYTES, "%s", row ? s3_column_text(get, ETAG) : "");
+    snprintf(etag, S3_ETAG_BYTES, "%s", row ? sql_column_text(get, ETAG) : "");
     if (row)
-        s3_reset(get);
+        sql_reset(get);
     return S3_OK;
 }
 
-static enum s3_code row_write(struct s3_database *database, int64_t bucket, const char *key,
+static enum s3_code row_write(struct sql_database *database, int64_t bucket, const char *key,
                               const struct s3_object_row *row)
 {
     bool has_checksum = row->checksum.algorithm != S3_NO_CHECKSUM && row->checksum.text[0] != '\0';
-    sqlite3_stmt *put = s3_sql(database, S3_SQL_OBJECT_PUT);
-    s3_bind_int(database, put, 1, bucket);
+    sqlite3_stmt *put = sql_statement(database, S3_SQL_OBJECT_PUT);
+    sql_bind_int(database, put, 1, bucket);
     s3_bind_key(database, put, 2, key);
-    s3_bind_int(database, put, 3, row->content);
-    s3_bind_int(database, put, 4, row->bytes);
-    s3_bind_int(database, put, 5, row->modified_ms);
-    s3_bind_text(database, put, 6, row->etag);
-    s3_bind_int(database, put, 7, has_checksum ? row->checksum.algorithm : S3_NO_CHECKSUM);
-    s3_bind_text(database, put, 8, has_checksum ? row->checksum.text : NULL);
-    s3_bind_int(database, put, 9, row->part_count);
-    s3_bind_text(database, put, 10, row->parts);
-    s3_bind_text(database, put, 11, row->headers);
-    s3_bind_text(database, put, 12, row->tags);
+    sql_bind_int(database, put, 3, row->content);
+    sql_bind_int(database, put, 4, row->bytes);
+    sql_bind_int(database, put, 5, row->modified_ms);
+    sql_bind_text(database, put, 6, row->etag);
+    sql_bind_int(database, put, 7, has_checksum ? row->checksum.algorithm : S3_NO_CHECKSUM);
+    sql_bind_text(database, put, 8, has_checksum ? row->checksum.text : NULL);
+    sql_bind_int(database, put, 9, row->part_count);
+    sql_bind_text(database, put, 10, row->parts);
+    sql_bind_text(database, put, 11, row->headers);
+    sql_bind_text(database, put, 12, row->tags);
     return s3_run(database, put);
 }
 
@@ -183,7 +183,7 @@ enum s3_code s3_object_row_put(struct s3_writer *writer, const char *bucket, con
                                const struct s3_conditions *conditions,
                                const struct s3_object_row *row)
 {
-    struct s3_database *database = &writer->database;
+    struct sql_database *database = &writer->sql.database;
     int64_t bucket_id, older;
     char etag[S3_ETAG_BYTES];
     S3_TRY(s3_bucket_row(database, bucket, &bucket_id));
@@ -253,15 +253,15 @@ static enum s3_code write_make(size_t bytes,
 static enum s3_code key_delete(struct s3_writer *writer, int64_t bucket, const char *key,
                                const struct s3_conditions *conditions)
 {
-    struct s3_database *database = &writer->database;
+    struct sql_database *database = &writer->sql.database;
     int64_t older;
     char etag[S3_ETAG_BYTES];
     S3_TRY(older_get(database, bucket, key, &older, etag));
     S3_TRY(s3_conditions_check_write(conditions, older != 0 ? etag : NULL));
     if (older == 0)
         return S3_OK;
-    sqlite3_stmt *remove_row = s3_sql(database, S3_SQL_OBJECT_DELETE);
-    s3_bind_int(database, remove_row, 1, bucket);
+    sqlite3_stmt *remove_row = sql_statement(database, S3_SQL_OBJECT_DELETE);
+    sql_bind_int(database, remove_row, 1, bucket);
     s3_bind_key(database, remove_row, 2, key);
     S3_TRY(s3_run(database, remove_row));
     return s3_content_drop(writer, older);
@@ -271,7 +271,7 @@ static enum s3_code delete_apply(struct s3_write *write, struct s3_writer *write
 {
     struct object_write *object = (struct object_write *)write;
     int64_t bucket;
-    S3_TRY(s3_bucket_row(&writer->database, object->bucket, &bucket));
+    S3_TRY(s3_bucket_row(&writer->sql.database, object->bucket, &bucket));
     const char *key = object->bucket + strlen(object->bucket) + 1;
     for (size_t i = 0; i < object->count; i++, key += strlen(key) + 1)
         S3_TRY(key_delete(writer, bucket, key, &object->conditions));
@@ -303,7 +303,7 @@ void s3_object_delete(struct s3_store *store, const char *bucket, const char *co
 static enum s3_code tag_apply(struct s3_write *write, struct s3_writer *writer)
 {
     struct object_write *object = (struct object_write *)write;
-    struct s3_database *database = &writer->database;
+    struct sql_database *database = &writer->sql.database;
     int64_t bucket, content;
     char etag[S3_ETAG_BYTES];
     const char *key = object->bucket + strlen(object->bucket) + 1;
@@ -311,10 +311,10 @@ static enum s3_code tag_apply(struct s3_write *write, struct s3_writer *writer)
     S3_TRY(older_get(database, bucket, key, &content, etag));
     if (content == 0)
         return s3_error(S3_NO_SUCH_KEY, NULL);
-    sqlite3_stmt *tag = s3_sql(database, S3_SQL_OBJECT_TAG);
-    s3_bind_int(database, tag, 1, bucket);
+    sqlite3_stmt *tag = sql_statement(database, S3_SQL_OBJECT_TAG);
+    sql_bind_int(database, tag, 1, bucket);
     s3_bind_key(database, tag, 2, key);
-    s3_bind_text(database, tag, 3, object->tags);
+    sql_bind_text(database, tag, 3, object->tags);
     return s3_run(database, tag);
 }
 
@@ -363,7 +363,8 @@ static enum s3_code copy_apply(struct s3_write *write, struct s3_writer *writer)
     struct object_write *object = (struct object_write *)write;
     struct s3_object source;
     int64_t content;
-    S3_TRY(find_with(&writer->database, object->copy.bucket, object->copy.key, &source, &content));
+    S3_TRY(
+        find_with(&writer->sql.database, object->copy.bucket, object->copy.key, &source, &content));
     enum s3_code code = copy_row(writer, object, &source, content);
     s3_object_release(&source);
     /* What holds for reading a source that has not changed is a failed condition of a copy. */

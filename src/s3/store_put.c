@@ -131,7 +131,7 @@ static enum s3_code file_make(struct s3_put *put, const struct s3_upload_row *up
     return s3_content_reserve(put->fd, put->start, bytes);
 }
 
-static enum s3_code begin_with(struct s3_put *put, struct s3_database *reader,
+static enum s3_code begin_with(struct s3_put *put, struct sql_database *reader,
                                const struct s3_put_options *options)
 {
     int64_t bucket;
@@ -156,7 +156,7 @@ enum s3_code s3_put_begin(struct s3_store *store, const struct s3_put_options *o
                           struct s3_put **out)
 {
     struct s3_put *put;
-    struct s3_database *reader;
+    struct sql_database *reader;
     S3_TRY(options_check(options));
     S3_TRY(s3_from_status(BASE_NEW(&put, "an object on its way in")));
     put->store = store;
@@ -166,7 +166,7 @@ enum s3_code s3_put_begin(struct s3_store *store, const struct s3_put_options *o
         code = s3_reader_take(store, &reader);
     if (code == S3_OK) {
         code = begin_with(put, reader, options);
-        s3_reader_give(store, reader);
+        sql_reader_give(&store->readers, reader);
     }
     if (code != S3_OK)
         s3_put_abort(put);
@@ -272,15 +272,15 @@ static enum s3_code object_apply(struct s3_write *write, struct s3_writer *write
 static enum s3_code older_part_drop(struct s3_writer *writer, const struct s3_put *put,
                                     int64_t place)
 {
-    struct s3_database *database = &writer->database;
-    sqlite3_stmt *get = s3_sql(database, S3_SQL_PART_GET);
-    s3_bind_int(database, get, 1, put->upload);
-    s3_bind_int(database, get, 2, put->part_number);
+    struct sql_database *database = &writer->sql.database;
+    sqlite3_stmt *get = sql_statement(database, S3_SQL_PART_GET);
+    sql_bind_int(database, get, 1, put->upload);
+    sql_bind_int(database, get, 2, put->part_number);
     bool row;
     S3_TRY(s3_step(database, get, &row));
     int64_t content = row ? sqlite3_column_int64(get, 0) : 0;
     if (row)
-        s3_reset(get);
+        sql_reset(get);
     return content != 0 && content != place ? s3_content_drop(writer, content) : S3_OK;
 }
 
@@ -289,11 +289,11 @@ static enum s3_code place_note(struct s3_writer *writer, const struct s3_put *pu
     if (put->slot.place != NULL && place == put->content)
         return S3_OK;
     if (put->slot.place != NULL) {
-        sqlite3_stmt *set = s3_sql(&writer->database, S3_SQL_UPLOAD_PLACE);
-        s3_bind_int(&writer->database, set, 1, put->upload);
-        s3_bind_int(&writer->database, set, 2, put->content);
-        s3_bind_int(&writer->database, set, 3, put->slot.stride);
-        S3_TRY(s3_run(&writer->database, set));
+        sqlite3_stmt *set = sql_statement(&writer->sql.database, S3_SQL_UPLOAD_PLACE);
+        sql_bind_int(&writer->sql.database, set, 1, put->upload);
+        sql_bind_int(&writer->sql.database, set, 2, put->content);
+        sql_bind_int(&writer->sql.database, set, 3, put->slot.stride);
+        S3_TRY(s3_run(&writer->sql.database, set));
     }
     return s3_content_add(writer, put->content);
 }
@@ -301,23 +301,23 @@ static enum s3_code place_note(struct s3_writer *writer, const struct s3_put *pu
 static enum s3_code part_apply(struct s3_write *write, struct s3_writer *writer)
 {
     struct s3_put *put = (struct s3_put *)write;
-    struct s3_database *database = &writer->database;
+    struct sql_database *database = &writer->sql.database;
     struct s3_upload_row upload;
     S3_TRY(s3_upload_row(database, put->bucket, put->key, put->upload_name, false, &upload));
     S3_TRY(older_part_drop(writer, put, upload.content));
     S3_TRY(place_note(writer, put, upload.content));
     put->written.modified_ms = s3_now_ms();
-    sqlite3_stmt *add = s3_sql(database, S3_SQL_PART_PUT);
-    s3_bind_int(database, add, 1, put->upload);
-    s3_bind_int(database, add, 2, put->part_number);
-    s3_bind_int(database, add, 3, put->content);
-    s3_bind_int(database, add, 4, put->start);
-    s3_bind_int(database, add, 5, put->bytes);
-    s3_bind_int(database, add, 6, put->written.modified_ms);
-    s3_bind_blob(database, add, 7, put->result.md5, S3_MD5_BYTES);
+    sqlite3_stmt *add = sql_statement(database, S3_SQL_PART_PUT);
+    sql_bind_int(database, add, 1, put->upload);
+    sql_bind_int(database, add, 2, put->part_number);
+    sql_bind_int(database, add, 3, put->content);
+    sql_bind_int(database, add, 4, put->start);
+    sql_bind_int(database, add, 5, put->bytes);
+    sql_bind_int(database, add, 6, put->written.modified_ms);
+    sql_bind_blob(database, add, 7, put->result.md5, S3_MD5_BYTES);
     if (put->digest.algorithm != S3_NO_CHECKSUM)
-        s3_bind_blob(database, add, 8, put->result.checksum,
-                     (int)s3_algorithm_bytes(put->digest.algorithm));
+        sql_bind_blob(database, add, 8, put->result.checksum,
+                      (int)s3_algorithm_bytes(put->digest.algorithm));
     return s3_run(database, add);
 }
 

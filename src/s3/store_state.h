@@ -11,21 +11,17 @@
 #include "s3/store.h"
 #include "s3/workers.h"
 #include "s3/writer.h"
-
-#define S3_READERS_MAX 16
+#include "sql/readers.h"
 
 struct s3_store {
-    char *index_path;
     int directory_fd, contents_fd, lock_fd;
     _Atomic int64_t next_content;
     struct s3_writer writer;
     struct s3_workers workers;
     struct s3_places places;
-    /* Connections for reading: those that are free, and how many there are. */
+    struct sql_readers readers;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct s3_database *readers;
-    int reader_count;
     int64_t under_way; /* writes and tasks that are not done */
 };
 
@@ -33,16 +29,15 @@ struct s3_store {
 void s3_store_entered(struct s3_store *store);
 void s3_store_left(struct s3_store *store);
 
-/* A connection for reading; waits while all are taken. It must be given back soon. */
-enum s3_code s3_reader_take(struct s3_store *store, struct s3_database **out);
-void s3_reader_give(struct s3_store *store, struct s3_database *reader);
+/* A connection for reading; waits while all are taken. It goes back soon, by sql_reader_give. */
+enum s3_code s3_reader_take(struct s3_store *store, struct sql_database **out);
 
 int64_t s3_now_ms(void); /* since 1970 */
 
 /* Rows, with a reader's or the writer's connection. */
 
 /* NO_SUCH_BUCKET. */
-enum s3_code s3_bucket_row(struct s3_database *database, const char *name, int64_t *id);
+enum s3_code s3_bucket_row(struct sql_database *database, const char *name, int64_t *id);
 
 struct s3_upload_row {
     int64_t id, bucket, content, stride; /* content and stride 0: none yet */
@@ -50,7 +45,7 @@ struct s3_upload_row {
     char *headers, *tags; /* NULL unless asked for; base_free */
 };
 /* NO_SUCH_BUCKET, NO_SUCH_UPLOAD. */
-enum s3_code s3_upload_row(struct s3_database *database, const char *bucket, const char *key,
+enum s3_code s3_upload_row(struct sql_database *database, const char *bucket, const char *key,
                            const char *name, bool with_texts, struct s3_upload_row *out);
 
 /* Removes the rows of an upload and of its parts, and drops their files. */

@@ -25,8 +25,8 @@ static void upload_read(sqlite3_stmt *row, struct s3_upload *out)
     *out = (struct s3_upload){.created_ms = sqlite3_column_int64(row, 3),
                               .algorithm = (enum s3_algorithm)sqlite3_column_int(row, 4),
                               .is_composite = sqlite3_column_int(row, 5) != 0};
-    snprintf(out->name, sizeof(out->name), "%s", s3_column_text(row, 1));
-    snprintf(out->key, sizeof(out->key), "%s", s3_column_text(row, 2));
+    snprintf(out->name, sizeof(out->name), "%s", sql_column_text(row, 1));
+    snprintf(out->key, sizeof(out->key), "%s", sql_column_text(row, 2));
 }
 
 static enum s3_code row_read(sqlite3_stmt *row, bool with_texts, struct s3_upload_row *out)
@@ -37,38 +37,38 @@ static enum s3_code row_read(sqlite3_stmt *row, bool with_texts, struct s3_uploa
     out->stride = sqlite3_column_int64(row, 7);
     if (!with_texts)
         return S3_OK;
-    S3_TRY(text_copy(s3_column_text(row, 8), &out->headers));
-    enum s3_code code = text_copy(s3_column_text(row, 9), &out->tags);
+    S3_TRY(text_copy(sql_column_text(row, 8), &out->headers));
+    enum s3_code code = text_copy(sql_column_text(row, 9), &out->tags);
     if (code != S3_OK)
         base_free(out->headers);
     return code;
 }
 
-enum s3_code s3_upload_row(struct s3_database *database, const char *bucket, const char *key,
+enum s3_code s3_upload_row(struct sql_database *database, const char *bucket, const char *key,
                            const char *name, bool with_texts, struct s3_upload_row *out)
 {
     bool row;
     *out = (struct s3_upload_row){0};
     S3_TRY(s3_bucket_row(database, bucket, &out->bucket));
-    sqlite3_stmt *find = s3_sql(database, S3_SQL_UPLOAD_FIND);
-    s3_bind_text(database, find, 1, name);
-    s3_bind_int(database, find, 2, out->bucket);
+    sqlite3_stmt *find = sql_statement(database, S3_SQL_UPLOAD_FIND);
+    sql_bind_text(database, find, 1, name);
+    sql_bind_int(database, find, 2, out->bucket);
     s3_bind_key(database, find, 3, key);
     S3_TRY(s3_step(database, find, &row));
     if (!row)
         return s3_error(S3_NO_SUCH_UPLOAD, NULL);
     enum s3_code code = row_read(find, with_texts, out);
-    s3_reset(find);
+    sql_reset(find);
     return code;
 }
 
 /* Drops the files that parts have for themselves. */
 static enum s3_code parts_drop(struct s3_writer *writer, int64_t id, int64_t place)
 {
-    struct s3_database *database = &writer->database;
-    sqlite3_stmt *list = s3_sql(database, S3_SQL_PART_LIST);
-    s3_bind_int(database, list, 1, id);
-    s3_bind_int(database, list, 2, 0);
+    struct sql_database *database = &writer->sql.database;
+    sqlite3_stmt *list = sql_statement(database, S3_SQL_PART_LIST);
+    sql_bind_int(database, list, 1, id);
+    sql_bind_int(database, list, 2, 0);
     for (;;) {
         bool row;
         S3_TRY(s3_step(database, list, &row));
@@ -77,21 +77,21 @@ static enum s3_code parts_drop(struct s3_writer *writer, int64_t id, int64_t pla
         int64_t content = sqlite3_column_int64(list, 5);
         enum s3_code code = content != place ? s3_content_drop(writer, content) : S3_OK;
         if (code != S3_OK) {
-            s3_reset(list);
+            sql_reset(list);
             return code;
         }
     }
-    sqlite3_stmt *remove_rows = s3_sql(database, S3_SQL_PART_DELETE);
-    s3_bind_int(database, remove_rows, 1, id);
+    sqlite3_stmt *remove_rows = sql_statement(database, S3_SQL_PART_DELETE);
+    sql_bind_int(database, remove_rows, 1, id);
     return s3_run(database, remove_rows);
 }
 
 enum s3_code s3_upload_remove(struct s3_writer *writer, int64_t id, int64_t content)
 {
     S3_TRY(parts_drop(writer, id, content));
-    sqlite3_stmt *remove_row = s3_sql(&writer->database, S3_SQL_UPLOAD_DELETE);
-    s3_bind_int(&writer->database, remove_row, 1, id);
-    S3_TRY(s3_run(&writer->database, remove_row));
+    sqlite3_stmt *remove_row = sql_statement(&writer->sql.database, S3_SQL_UPLOAD_DELETE);
+    sql_bind_int(&writer->sql.database, remove_row, 1, id);
+    S3_TRY(s3_run(&writer->sql.database, remove_row));
     return content != 0 ? s3_content_drop(writer, content) : S3_OK;
 }
 
@@ -126,18 +126,18 @@ static void upload_end(struct s3_write *write, enum s3_code code)
 static enum s3_code create_apply(struct s3_write *write, struct s3_writer *writer)
 {
     struct upload_write *upload = (struct upload_write *)write;
-    struct s3_database *database = &writer->database;
+    struct sql_database *database = &writer->sql.database;
     int64_t bucket;
     S3_TRY(s3_bucket_row(database, upload->bucket, &bucket));
-    sqlite3_stmt *add = s3_sql(database, S3_SQL_UPLOAD_ADD);
-    s3_bind_text(database, add, 1, upload->name);
-    s3_bind_int(database, add, 2, bucket);
+    sqlite3_stmt *add = sql_statement(database, S3_SQL_UPLOAD_ADD);
+    sql_bind_text(database, add, 1, upload->name);
+    sql_bind_int(database, add, 2, bucket);
     s3_bind_key(database, add, 3, upload->key);
-    s3_bind_int(database, add, 4, s3_now_ms());
-    s3_bind_int(database, add, 5, upload->algorithm);
-    s3_bind_int(database, add, 6, upload->is_composite);
-    s3_bind_text(database, add, 7, upload->headers);
-    s3_bind_text(database, add, 8, upload->tags);
+    sql_bind_int(database, add, 4, s3_now_ms());
+    sql_bind_int(database, add, 5, upload->algorithm);
+    sql_bind_int(database, add, 6, upload->is_composite);
+    sql_bind_text(database, add, 7, upload->headers);
+    sql_bind_text(database, add, 8, upload->tags);
     return s3_run(database, add);
 }
 
@@ -194,8 +194,8 @@ static enum s3_code abort_apply(struct s3_write *write, struct s3_writer *writer
 {
     struct upload_write *upload = (struct upload_write *)write;
     struct s3_upload_row row;
-    S3_TRY(
-        s3_upload_row(&writer->database, upload->bucket, upload->key, upload->name, false, &row));
+    S3_TRY(s3_upload_row(&writer->sql.database, upload->bucket, upload->key, upload->name, false,
+                         &row));
     upload->id = row.id;
     return s3_upload_remove(writer, row.id, row.content);
 }
@@ -222,11 +222,11 @@ void s3_upload_abort(struct s3_store *store, const char *bucket, const char *key
 enum s3_code s3_upload_find(struct s3_store *store, const char *bucket, const char *key,
                             const char *upload, struct s3_upload *out)
 {
-    struct s3_database *reader;
+    struct sql_database *reader;
     struct s3_upload_row row;
     S3_TRY(s3_reader_take(store, &reader));
     enum s3_code code = s3_upload_row(reader, bucket, key, upload, false, &row);
-    s3_reader_give(store, reader);
+    sql_reader_give(&store->readers, reader);
     if (code == S3_OK)
         *out = row.upload;
     return code;
@@ -247,13 +247,13 @@ static void part_read(sqlite3_stmt *row, enum s3_algorithm algorithm, struct s3_
     }
 }
 
-static enum s3_code parts_with(struct s3_database *database, const struct s3_upload_row *upload,
+static enum s3_code parts_with(struct sql_database *database, const struct s3_upload_row *upload,
                                int after, int limit, struct s3_part *parts, size_t *count,
                                bool *is_truncated)
 {
-    sqlite3_stmt *list = s3_sql(database, S3_SQL_PART_LIST);
-    s3_bind_int(database, list, 1, upload->id);
-    s3_bind_int(database, list, 2, after);
+    sqlite3_stmt *list = sql_statement(database, S3_SQL_PART_LIST);
+    sql_bind_int(database, list, 1, upload->id);
+    sql_bind_int(database, list, 2, after);
     *count = 0;
     *is_truncated = false;
     for (;;) {
@@ -266,7 +266,7 @@ static enum s3_code parts_with(struct s3_database *database, const struct s3_upl
         part_read(list, upload->upload.algorithm, &parts[(*count)++]);
     }
     *is_truncated = true;
-    s3_reset(list);
+    sql_reset(list);
     return S3_OK;
 }
 
@@ -274,7 +274,7 @@ enum s3_code s3_upload_parts(struct s3_store *store, const char *bucket, const c
                              const char *upload, int after, int limit, struct s3_part **out,
                              size_t *count, bool *is_truncated)
 {
-    struct s3_database *reader;
+    struct sql_database *reader;
     struct s3_upload_row row;
     struct s3_part *parts;
     S3_TRY(s3_from_status(BASE_NEW_ARRAY(&parts, limit, "a list of parts")));
@@ -283,7 +283,7 @@ enum s3_code s3_upload_parts(struct s3_store *store, const char *bucket, const c
         code = s3_upload_row(reader, bucket, key, upload, false, &row);
         if (code == S3_OK)
             code = parts_with(reader, &row, after, limit, parts, count, is_truncated);
-        s3_reader_give(store, reader);
+        sql_reader_give(&store->readers, reader);
     }
     if (code != S3_OK)
         base_free(parts);
@@ -300,21 +300,21 @@ struct upload_list {
     bool is_truncated;
 };
 
-static enum s3_code uploads_with(struct s3_database *database, struct upload_list *want)
+static enum s3_code uploads_with(struct sql_database *database, struct upload_list *want)
 {
     int64_t bucket;
     S3_TRY(s3_bucket_row(database, want->bucket, &bucket));
-    sqlite3_stmt *list = s3_sql(database, S3_SQL_UPLOAD_LIST);
-    s3_bind_int(database, list, 1, bucket);
+    sqlite3_stmt *list = sql_statement(database, S3_SQL_UPLOAD_LIST);
+    sql_bind_int(database, list, 1, bucket);
     s3_bind_key(database, list, 2, want->after_key);
-    s3_bind_text(database, list, 3, want->after_name);
+    sql_bind_text(database, list, 3, want->after_name);
     s3_bind_key(database, list, 4, want->prefix);
     for (;;) {
         bool row;
         S3_TRY(s3_step(database, list, &row));
         if (!row)
             return S3_OK;
-        if (strncmp(s3_column_text(list, 2), want->prefix, strlen(want->prefix)) != 0)
+        if (strncmp(sql_column_text(list, 2), want->prefix, strlen(want->prefix)) != 0)
             break;
         if (want->count == (size_t)want->limit) {
             want->is_truncated = true;
@@ -322,7 +322,7 @@ static enum s3_code uploads_with(struct s3_database *database, struct upload_lis
         }
         upload_read(list, &want->uploads[want->count++]);
     }
-    s3_reset(list);
+    sql_reset(list);
     return S3_OK;
 }
 
@@ -335,12 +335,12 @@ enum s3_code s3_upload_list(struct s3_store *store, const char *bucket, const ch
                                .after_key = after_key != NULL ? after_key : "",
                                .after_name = after_name != NULL ? after_name : "",
                                .limit = limit < UPLOAD_LIST_MAX ? limit : UPLOAD_LIST_MAX};
-    struct s3_database *reader;
+    struct sql_database *reader;
     S3_TRY(s3_from_status(BASE_NEW_ARRAY(&want.uploads, want.limit, "a list of uploads")));
     enum s3_code code = s3_reader_take(store, &reader);
     if (code == S3_OK) {
         code = uploads_with(reader, &want);
-        s3_reader_give(store, reader);
+        sql_reader_give(&store->readers, reader);
     }
     if (code != S3_OK) {
         base_free(want.uploads);

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* collect.c: how a job ended, for its user. */
+#include "service/collect.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "job/outcome.h"
+#include "job/supervisor.h"
+
+#define LOST_TEXT                                                                                \
+    "InternalServerError: We encountered an internal error. Please try again. (Nothing is left " \
+    "of "                                                                                        \
+    "the processes of the job: they were killed, or the machine went down.)"
+
+static enum shoal_status record_read(const char *folder, struct job_record *out)
+{
+    enum job_presence presence;
+    TRY(job_supervisor_find(folder, &presence));
+    if (presence == JOB_ENDED)
+        return job_record_read(folder, out);
+    *out = (struct job_record){.outcome = JOB_INTERRUPTED};
+    snprintf(out->reason, sizeof(out->reason), "%s", LOST_TEXT);
+    return SHOAL_OK;
+}
+
+/* ---- how it ended ---- */
+
+/* Stopped by its user, or by a limit of the service's. */
+static enum service_secondary stopped_as(const struct service_job *job, int64_t ended_ms)
+{
+    enum service_secondary limit = service_job_limit(job, ended_ms);
+    return limit != SERVICE_FAILED ? limit : SERVICE_STOPPED;
+}
+
+static bool is_lost(const struct job_record *record)
+{
+    return record->outcome == JOB_INTERRUPTED || record->outcome == JOB_NOT_STARTED;
+}
+
+static void end_decide(const struct service_job *job, const struct job_record *record,
+                       struct service_end *end)
+{
+    end->ended_ms = record->ended_ms > 0 ? record->ended_ms : service_now_ms();
+    if (record->started_ms > 0)
+        end->trained_ms = end->ended_ms - record->started_ms;
+    switch (record->outcome) {
+    case JOB_COMPLETED: end->which = SERVICE_COMPLETED; return;
+    case JOB_STOPPED: end->which = stopped_as(job, end->ended_ms); return;
+    case JOB_OUT_OF_TIME: end->which = SERVICE_MAX_RUNTIME; return;
+    default: break;
+    }
+    end->which = SERVICE_FAILED;
+    if (is_lost(record) && atomic_load(&job->stop_wanted))
+        end->which = stopped_as(job, end->ended_ms);
+    else if (is_lost(record) && strncmp(record->reason, "InternalServerError", 19) != 0)
+        snprintf(end->reason, sizeof(end->reason), "InternalServerError: %.*s",
+                 JOB_REASON_CHARS_MAX - 32, record->reason);
+    else
+        snprintf(end->reason, sizeof(end->reason), "%s", record->reason);
+}
+
+/* Spot jobs are interrupted and go on, any number of times; others have their retry strategy. */
+static bool is_tried_again(const struct service_job *job, const struct job_record *record,
+                           struct service_end *end)
+{
+    if (!is_lost(record) || end->which != SERVICE_FAILED)
+        return false;
+    if (record->outcome == JOB_INTERRUPTED && job->is_spot)
+        end->which = SERVICE_INTERRUPTED;
+    else if (job->attempt <= job->retries_max)
+        end->which = SERVICE_RESTARTING;
+    return end->which != SERVICE_FAILED;
+}
+
+/* ---- what it has made ---- */
+
+static enum shoal_status uploading_change(struct sql_database *database, void *user)
+{
+    const struct service_job *job = user;
+    TRY(service_row_phase(database, job->id, SERVICE_COLLECTING));
+    return service_row_enter(database, job->id, SERVICE_UPLOADING);
+}
+
+enum shoal_status service_collect(struct service *service, struct service_job *job)
+{
+    char folder[SERVICE_PATH_BYTES];
+    struct job_record record;
+    struct service_end end = {.job = job};
+    service_job_folder(service, job, folder);
+    TRY(record_read(folder, &record));
+    end_decide(job, &record, &end);
+    if (is_tried_again(job, &record, &end))
+        return service_step_again(service, job, &end);
+    TRY(service_commit(service, uploading_change, job));
+    return service_step_end(service, job, &end);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* job.c: what the watcher must know of a request: what it takes, and its limits. */
+#include "service/job.h"
+
+#include <stdio.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "job/description.h"
+#include "service/request.h"
+
+enum shoal_status service_job_create(const struct service_row *row, const json_t *request,
+                                     struct service_job **out)
+{
+    struct service_job *job;
+    json_int_t runtime_s = JOB_RUNTIME_S_DEFAULT, wait_s = 0, pending_s = 0, retries = 0;
+    int is_spot = 0;
+    json_unpack((json_t *)request, "{s?{s?I, s?I, s?I}, s?b, s?{s?I}}", "StoppingCondition",
+                "MaxRuntimeInSeconds", &runtime_s, "MaxWaitTimeInSeconds", &wait_s,
+                "MaxPendingTimeInSeconds", &pending_s, "EnableManagedSpotTraining", &is_spot,
+                "RetryStrategy", "MaximumRetryAttempts", &retries);
+    struct service_room need;
+    TRY(service_request_need(request, &need));
+    TRY(BASE_NEW(&job, "a job"));
+    *job = (struct service_job){.id = row->id,
+                                .priority = row->priority,
+                                .phase = row->phase,
+                                .attempt = row->attempt,
+                                .need = need,
+                                .is_spot = is_spot != 0,
+                                .retries_max = (int)retries,
+                                .runtime_s = runtime_s,
+                                .supervisor_fd = -1};
+    snprintf(job->name, sizeof(job->name), "%s", row->name);
+    if (job->is_spot && wait_s > 0)
+        job->wait_until_ms = row->created_ms + wait_s * 1000;
+    if (pending_s > 0)
+        job->pending_until_ms = row->created_ms + pending_s * 1000;
+    atomic_init(&job->stop_wanted, row->is_stopping);
+    *out = job;
+    return SHOAL_OK;
+}
+
+enum service_secondary service_job_limit(const struct service_job *job, int64_t now_ms)
+{
+    if (job->wait_until_ms > 0 && now_ms >= job->wait_until_ms)
+        return SERVICE_MAX_WAIT;
+    if (job->phase == SERVICE_WAITING && job->pending_until_ms > 0 &&
+        now_ms >= job->pending_until_ms)
+        return SERVICE_MAX_PENDING;
+    return SERVICE_FAILED;
+}
+
+void service_job_free(struct service_job *job)
+{
+    base_free(job);
+}

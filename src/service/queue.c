@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* queue.c: which of the waiting jobs start now. */
+#include "service/queue.h"
+
+#include <stdlib.h>
+
+/* What is not needed doesn't matter, however little of it there is. */
+static bool part_fits(int64_t room, int64_t need)
+{
+    return need <= 0 || need <= room;
+}
+
+bool service_room_fits(const struct service_room *room, const struct service_room *need)
+{
+    return part_fits(room->core_thousands, need->core_thousands) &&
+           part_fits(room->memory_bytes, need->memory_bytes) &&
+           part_fits(room->accelerators, need->accelerators) &&
+           part_fits(room->instances, need->instances);
+}
+
+void service_room_take(struct service_room *room, const struct service_room *need)
+{
+    room->core_thousands -= need->core_thousands;
+    room->memory_bytes -= need->memory_bytes;
+    room->accelerators -= need->accelerators;
+    room->instances -= need->instances;
+}
+
+void service_room_give(struct service_room *room, const struct service_room *need)
+{
+    room->core_thousands += need->core_thousands;
+    room->memory_bytes += need->memory_bytes;
+    room->accelerators += need->accelerators;
+    room->instances += need->instances;
+}
+
+static int compare(const void *left, const void *right)
+{
+    const struct service_queued *a = left, *b = right;
+    if (a->priority != b->priority)
+        return a->priority > b->priority ? -1 : 1;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+void service_queue_admit(struct service_queued *jobs, size_t count, struct service_room room)
+{
+    qsort(jobs, count, sizeof(*jobs), compare);
+    for (size_t i = 0; i < count; i++) {
+        jobs[i].starts = service_room_fits(&room, &jobs[i].need);
+        service_room_take(&room, &jobs[i].need);
+    }
+}

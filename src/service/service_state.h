@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* service_state.h: what a service is made of; for this room only. */
+#ifndef SHOAL_SERVICE_SERVICE_STATE_H
+#define SHOAL_SERVICE_SERVICE_STATE_H
+
+#include "job/validate.h"
+#include "service/service.h"
+#include "service/watch.h"
+#include "sql/readers.h"
+#include "sql/writer.h"
+
+#define SERVICE_PATH_BYTES      4096
+#define SERVICE_DIRECTORY_BYTES 3072
+
+struct service {
+    char directory[SERVICE_DIRECTORY_BYTES];
+    char *address;
+    char *key_id, *secret; /* NULL: none */
+    struct s3_store *store;
+    struct job_validator *validator;
+    struct sql_writer writer;
+    struct sql_readers readers;
+    struct service_watch *watch;
+};
+
+#endif

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * step.c: from phase to phase. Each function below ends with the commit that makes its work the
+ * past; before that, everything can be done again.
+ */
+#include "service/step.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "job/supervisor.h"
+#include "service/collect.h"
+#include "service/prepare.h"
+
+#define RESTART_MS     1000 /* doubled with every attempt */
+#define RESTART_MS_MAX 60000
+
+/* ---- commits ---- */
+
+struct commit {
+    struct sql_write write; /* first */
+    service_change change;
+    void *user;
+};
+
+static enum shoal_status commit_apply(struct sql_write *write, struct sql_database *database)
+{
+    struct commit *commit = (struct commit *)write;
+    return commit->change(database, commit->user);
+}
+
+enum shoal_status service_commit(struct service *service, service_change change, void *user)
+{
+    struct commit commit = {.write = {.apply = commit_apply}, .change = change, .user = user};
+    return sql_writer_run(&service->writer, &commit.write);
+}
+
+/* ---- folders ---- */
+
+void service_job_folder(const struct service *service, const struct service_job *job,
+                        char out[SERVICE_PATH_BYTES])
+{
+    snprintf(out, SERVICE_PATH_BYTES, "%s/jobs/%s.%lld.%d", service->directory, job->name,
+             (long long)job->id, job->attempt);
+}
+
+static int entry_remove(const char *path, const struct stat *about, int kind, struct FTW *walk)
+{
+    (void)about, (void)kind, (void)walk;
+    return remove(path) != 0 && errno != ENOENT ? -1 : 0;
+}
+
+enum shoal_status service_folder_remove(const char *path)
+{
+    if (nftw(path, entry_remove, 32, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) != 0 && errno != ENOENT)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "removing %s", path);
+    return SHOAL_OK;
+}
+
+/* What is left of it is of no use, and no reason to keep the job from its end. */
+static void folder_clear(struct service *service, const struct service_job *job)
+{
+    char path[SERVICE_PATH_BYTES];
+    service_job_folder(service, job, path);
+    if (service_folder_remove(path) != SHOAL_OK)
+        base_log(BASE_LOG_WARN, "training job %s: %s", job->name, base_error_text());
+}
+
+/* ---- ends ---- */
+
+static enum shoal_status end_change(struct sql_database *database, void *user)
+{
+    const struct service_end *end = user;
+    int64_t id = end->job->id;
+    sqlite3_stmt *set = sql_statement(database, SERVICE_SQL_JOB_END);
+    sql_bind_int(database, set, 1, id);
+    sql_bind_text(database, set, 2, end->reason[0] != '\0' ? end->reason : NULL);
+    sql_bind_int(database, set, 3, end->ended_ms);
+    sql_bind_int(database, set, 4, end->trained_ms);
+    TRY(sql_run(database, set));
+    if (end->metrics != NULL) {
+        TRY(service_request_put(database, SERVICE_SQL_REQUEST_METRICS, id, end->metrics));
+        TRY(service_metrics_index(database, id, end->metrics));
+    }
+    return service_row_enter(database, id, end->which);
+}
+
+enum shoal_status service_step_end(struct service *service, struct service_job *job,
+                                   const struct service_end *end)
+{
+    TRY(service_commit(service, end_change, (void *)end));
+    folder_clear(service, job);
+    job->phase = SERVICE_ENDED;
+    return SHOAL_OK;
+}
+
+/* Ends a job that never ran, or can't. */
+static enum shoal_status end_early(struct service *service, struct service_job *job,
+                                   enum service_secondary which, const char *reason)
+{
+    struct service_end end = {.job = job, .which = which, .ended_ms = service_now_ms()};
+    snprintf(end.reason, sizeof(end.reason), "%s", reason);
+    return service_step_end(service, job, &end);
+}
+
+/* ---- waiting ---- */
+
+static enum shoal_status pending_change(struct sql_database *database, void *user)
+{
+    const struct service_job *job = user;
+    struct service_row row;
+    TRY(service_row_get(database, job->id, &row));
+    return row.is_stopping ? SHOAL_OK : service_row_enter(database, job->id, SERVICE_PENDING);
+}
+
+static enum shoal_status begin_change(struct sql_database *database, void *user)
+{
+    const struct service_job *job = user;
+    TRY(service_row_phase(database, job->id, SERVICE_PREPARING));
+    return service_row_enter(database, job->id, SERVICE_PREPARING_INSTANCES);
+}
+
+static enum shoal_status begin(struct service *service, struct service_job *job)
+{
+    if (atomic_load(&job->stop_wanted)) {
+        enum service_secondary limit = service_job_limit(job, service_now_ms());
+        return end_early(service, job, limit != SERVICE_FAILED ? limit : SERVICE_STOPPED, "");
+    }
+    if (!job->is_admitted) {
+        job->is_pending = true;
+        return service_commit(service, pending_change, job);
+    }
+    TRY(service_commit(service, begin_change, job));
+    job->phase = SERVICE_PREPARING;
+    return SHOAL_OK;
+}
+
+/* ---- preparing ---- */
+
+static enum shoal_status started_change(struct sql_database *database, void *user)
+{
+    const struct service_job *job = user;
+    struct service_row row;
+    TRY(service_row_get(database, job->id, &row));
+    TRY(service_row_phase(database, job->id, SERVICE_RUNNING));
+    TRY(service_row_number(database, SERVICE_SQL_JOB_STARTED, job->id, service_now_ms()));
+    return row.is_stopping ? SHOAL_OK : service_row_enter(database, job->id, SERVICE_TRAINING);
+}
+
+/* A supervisor that is there already was started by a service that then was killed. */
+static enum shoal_status prepare(struct service *service, struct service_job *job)
+{
+    char folder[SERVICE_PATH_BYTES], reason[SERVICE_REASON_BYTES] = "";
+    enum job_presence presence;
+    service_job_folder(service, job, folder);
+    TRY(job_supervisor_find(folder, &presence));
+    if (presence == JOB_GONE) {
+        enum shoal_status status = service_prepare(service, job, folder, reason);
+        if (status != SHOAL_OK && atomic_load(&job->stop_wanted))
+            return begin(service, job); /* it was given up for that */
+        if (status != SHOAL_OK && reason[0] != '\0')
+            return end_early(service, job, SERVICE_FAILED, reason);
+        TRY(status);
+    }
+    TRY(service_commit(service, started_change, job));
+    job->phase = SERVICE_RUNNING;
+    return SHOAL_OK;
+}
+
+/* ---- running ---- */
+
+static enum shoal_status attach(struct service *service, struct service_job *job)
+{
+    char folder[SERVICE_PATH_BYTES];
+    enum job_presence presence;
+    service_job_folder(service, job, folder);
+    TRY(job_supervisor_find(folder, &presence));
+    if (presence == JOB_RUNS && job_supervisor_connect(folder, &job->supervisor_fd) == SHOAL_OK)
+        return SHOAL_OK;
+    TRY(job_supervisor_find(folder, &presence));
+    if (presence == JOB_RUNS) /* it lives and doesn't answer: again, later */
+        return base_error(SHOAL_ERR_STATE, "its supervisor does not answer");
+    job->phase = SERVICE_COLLECTING;
+    return SHOAL_OK;
+}
+
+/* ---- again ---- */
+
+static enum shoal_status again_change(struct sql_database *database, void *user)
+{
+    const struct service_end *end = user;
+    TRY(service_row_number(database, SERVICE_SQL_JOB_ATTEMPT, end->job->id, end->trained_ms));
+    return service_row_enter(database, end->job->id, end->which);
+}
+
+enum shoal_status service_step_again(struct service *service, struct service_job *job,
+                                     const struct service_end *end)
+{
+    int64_t delay_ms = RESTART_MS;
+    TRY(service_commit(service, again_change, (void *)end));
+    folder_clear(service, job);
+    for (int i = 1; i < job->attempt && delay_ms < RESTART_MS_MAX; i++)
+        delay_ms *= 2;
+    job->attempt++;
+    job->stop_sent = false;
+    job->is_pending = false;
+    job->phase = SERVICE_WAITING;
+    job->not_before_ms = service_now_ms() + delay_ms;
+    return SHOAL_OK;
+}
+
+/* ---- from outside ---- */
+
+static enum shoal_status next(struct service *service, struct service_job *job)
+{
+    switch (job->phase) {
+    case SERVICE_WAITING: return begin(service, job);
+    case SERVICE_PREPARING: return prepare(service, job);
+    case SERVICE_RUNNING: return attach(service, job);
+    case SERVICE_COLLECTING: return service_collect(service, job);
+    default: return SHOAL_OK;
+    }
+}
+
+static bool is_waiting(const struct service_job *job)
+{
+    return job->phase == SERVICE_ENDED || job->phase == SERVICE_WAITING ||
+           (job->phase == SERVICE_RUNNING && job->supervisor_fd >= 0);
+}
+
+enum shoal_status service_step(struct service *service, struct service_job *job)
+{
+    job->not_before_ms = 0;
+    do
+        TRY(next(service, job));
+    while (!is_waiting(job));
+    return SHOAL_OK;
+}

@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * watch.c: one list of jobs, one loop. The loop itself never blocks on anything but epoll: whatever
+ * touches the disk or the database is a step, in a thread of its own, of which each job has at most
+ * one. A job belongs to its step while that runs, but for stop_wanted.
+ */
+#include "service/watch.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "service/service_state.h"
+#include "service/step.h"
+
+#define STEPS_MAX    32
+#define EVENTS_MAX   64
+#define RETRY_MS     3000
+#define LEAVE_MS     10000 /* steps under way at the end of the service */
+#define STEP_STACK   (512u << 10)
+#define STOP_COMMAND "{\"command\": \"stop\"}\n"
+#define NO_TIMER     INT64_MAX
+
+enum message_kind { MESSAGE_ADD, MESSAGE_STOP, MESSAGE_PRIORITY, MESSAGE_STEPPED };
+
+struct message {
+    struct message *next;
+    enum message_kind kind;
+    struct service_job *job; /* ADD, STEPPED */
+    int64_t id, number;
+    enum shoal_status status; /* STEPPED */
+};
+
+struct service_watch {
+    struct service *service;
+    pthread_t thread;
+    bool is_running;
+    int epoll_fd, wake_fd;
+    pthread_mutex_t lock;
+    struct message *first, **last;
+    bool stops;
+    /* The thread's own. */
+    struct service_job *jobs;
+    struct service_room room; /* that no admitted job has */
+    int working;
+    bool queue_changed;
+};
+
+/* ---- messages ---- */
+
+static void wake(struct service_watch *watch)
+{
+    uint64_t one = 1;
+    while (write(watch->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+        continue;
+}
+
+static void send_message(struct service_watch *watch, struct message what)
+{
+    struct message *message;
+    while (BASE_NEW(&message, "a message to the watcher of jobs") != SHOAL_OK)
+        usleep(10000); /* it must not be lost */
+    *message = what;
+    pthread_mutex_lock(&watch->lock);
+    *watch->last = message;
+    watch->last = &message->next;
+    pthread_mutex_unlock(&watch->lock);
+    wake(watch);
+}
+
+void service_watch_add(struct service_watch *watch, struct service_job *job)
+{
+    send_message(watch, (struct message){.kind = MESSAGE_ADD, .job = job});
+}
+
+void service_watch_stop_job(struct service_watch *watch, int64_t id)
+{
+    send_message(watch, (struct message){.kind = MESSAGE_STOP, .id = id});
+}
+
+void service_watch_priority(struct service_watch *watch, int64_t id, int64_t priority)
+{
+    send_message(watch, (struct message){.kind = MESSAGE_PRIORITY, .id = id, .number = priority});
+}
+
+/* ---- jobs ---- */
+
+static struct service_job *job_find(struct service_watch *watch, int64_t id)
+{
+    struct service_job *job = watch->jobs;
+    while (job != NULL && job->id != id)
+        job = job->next;
+    return job;
+}
+
+static void admit_one(struct service_watch *watch, struct service_job *job)
+{
+    job->is_admitted = true;
+    service_room_take(&watch->room, &job->need);
+}
+
+static void release_room(struct service_watch *watch, struct service_job *job)
+{
+    if (job->is_admitted)
+        service_room_give(&watch->room, &job->need);
+    job->is_admitted = false;
+    watch->queue_changed = true;
+}
+
+static void job_add(struct service_watch *watch, struct service_job *job)
+{
+    if (job_find(watch, job->id) != NULL) { /* created before the start, and in the database */
+        service_job_free(job);
+        return;
+    }
+    job->next = watch->jobs;
+    watch->jobs = job;
+    if (job->phase == SERVICE_WAITING)
+        watch->queue_changed = true;
+    else
+        admit_one(watch, job); /* it had its room before the service was started */
+}
+
+static void job_remove(struct service_watch *watch, struct service_job *job)
+{
+    struct service_job **at = &watch->jobs;
+    while (*at != job)
+        at = &(*at)->next;
+    *at = job->next;
+    release_room(watch, job);
+    service_job_free(job);
+}
+
+/* ---- supervisors ---- */
+
+static void supervisor_ended(struct service_watch *watch, struct service_job *job)
+{
+    epoll_ctl(watch->epoll_fd, EPOLL_CTL_DEL, job->supervisor_fd, NULL);
+    close(job->supervisor_fd);
+    job->supervisor_fd = -1; /* the next step finds out how it ended */
+}
+
+static void supervisor_watch(struct service_watch *watch, struct service_job *job)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = job};
+    if (epoll_ctl(watch->epoll_fd, EPOLL_CTL_ADD, job->supervisor_fd, &event) != 0) {
+        close(job->supervisor_fd);
+        job->supervisor_fd = -1;
+        job->not_before_ms = service_now_ms() + RETRY_MS;
+    }
+}
+
+/* Answers to commands are not wanted; the end is. */
+static void supervisor_read(struct service_watch *watch, struct service_job *job)
+{
+    char text[4096];
+    ssize_t got = recv(job->supervisor_fd, text, sizeof(text), MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+        supervisor_ended(watch, job);
+}
+
+static void stop_send(struct service_job *job)
+{
+    size_t bytes = strlen(STOP_COMMAND);
+    if (job->supervisor_fd < 0 || job->stop_sent || !atomic_load(&job->stop_wanted))
+        return;
+    ssize_t sent = send(job->supervisor_fd, STOP_COMMAND, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    job->stop_sent = sent == (ssize_t)bytes; /* else it has ended, which is seen by reading */
+}
+
+/* ---- steps ---- */
+
+struct step {
+    struct service_watch *watch;
+    struct service_job *job;
+};
+
+static void *step_main(void *user)
+{
+    struct step step = *(struct step *)user;
+    base_free(user);
+    enum shoal_status status = service_step(step.watch->service, step.job);
+    if (status != SHOAL_OK)
+        base_log(BASE_LOG_WARN, "training job %s: %s; it is tried again", step.job->name,
+                 base_error_text());
+    send_message(step.watch,
+                 (struct message){.kind = MESSAGE_STEPPED, .job = step.job, .status = status});
+    return NULL;
+}
+
+static bool step_thread(struct step *step)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STEP_STACK);
+    int status = pthread_create(&thread, &attributes, step_main, step);
+    pthread_attr_destroy(&attributes);
+    return status == 0;
+}
+
+static void step_begin(struct service_watch *watch, struct service_job *job, int64_t now_ms)
+{
+    struct step *step;
+    job->not_before_ms = now_ms + RETRY_MS; /* unless it begins */
+    if (BASE_NEW(&step, "a step of a job") != SHOAL_OK)
+        return;
+    *step = (struct step){watch, job};
+    if (!step_thread(step)) {
+        base_free(step);
+        return;
+    }
+    job->is_working = true;
+    watch->working++;
+}
+
+static bool needs_step(const struct service_job *job)
+{
+    if (job->is_working)
+        return false;
+    switch (job->phase) {
+    case SERVICE_WAITING:
+        return job->is_admitted || atomic_load(&job->stop_wanted) ||
+               (job->is_passed_over && !job->is_pending);
+    case SERVICE_RUNNING: return job->supervisor_fd < 0;
+    default: return true;
+    }
+}
+
+static void steps_begin(struct service_watch *watch, int64_t now_ms)
+{
+    for (struct service_job *job = watch->jobs; job != NULL; job = job->next) {
+        if (watch->working == STEPS_MAX)
+            return;
+        if (needs_step(job) && job->not_before_ms <= now_ms)
+            step_begin(watch, job, now_ms);
+    }
+}
+
+static void stepped(struct service_watch *watch, struct service_job *job, enum shoal_status status)
+{
+    job->is_working = false;
+    watch->working--;
+    if (status != SHOAL_OK)
+        job->not_before_ms = service_now_ms() + RETRY_MS;
+    if (job->phase == SERVICE_ENDED && status == SHOAL_OK) {
+        job_remove(watch, job);
+        return;
+    }
+    if (job->phase == SERVICE_WAITING)
+        release_room(watch, job); /* it begins again */
+    if (job->phase == SERVICE_RUNNING && job->supervisor_fd >= 0) {
+        supervisor_watch(watch, job);
+        stop_send(job);
+    }
+}
+
+/* ---- the queue and the limits ---- */
+
+static size_t waiting_count(const struct service_watch *watch)
+{
+    size_t count = 0;
+    for (struct service_job *job = watch->jobs; job != NULL; job = job->next)
+        count += job->phase == SERVICE_WAITING && !job->is_admitted && !job->is_working;
+    return count;
+}
+
+static void queue_look(struct service_watch *watch, int64_t now_ms)
+{
+    struct service_queued *queued;
+    size_t count = waiting_count(watch), i = 0;
+    if (!watch->queue_changed || count == 0)
+        return;
+    if (BASE_NEW_ARRAY(&queued, count, "the queue of jobs") != SHOAL_OK)
+        return;
+    watch->queue_changed = false;
+    for (struct service_job *job = watch->jobs; job != NULL; job = job->next)
+        if (job->phase == SERVICE_WAITING && !job->is_admitted && !job->is_working)
+            queued[i++] = (struct service_queued){
+                .id = job->id, .priority = job->priority, .need = job->need, .user = job};
+    service_queue_admit(queued, count, watch->room);
+    for (i = 0; i < count; i++) {
+        struct service_job *job = queued[i].user;
+        if (queued[i].starts && job->not_before_ms <= now_ms)
+            admit_one(watch, job);
+        else if (queued[i].starts)
+            watch->queue_changed = true; /* a restart that has to wait */
+        else
+            job->is_passed_over = true;
+    }
+    base_free(queued);
+}
+
+/* When its next limit passes. */
+static int64_t limit_ms(const struct service_job *job)
+{
+    int64_t at_ms = NO_TIMER;
+    if (job->is_working || atomic_load(&job->stop_wanted))
+        return at_ms;
+    if (job->wait_until_ms > 0)
+        at_ms = job->wait_until_ms;
+    if (job->phase == SERVICE_WAITING && job->pending_until_ms > 0 && job->pending_until_ms < at_ms)
+        at_ms = job->pending_until_ms;
+    return at_ms;
+}
+
+/* Stops jobs whose limits have passed. The next moment at which something is to be done for a job
+ * that nothing else wakes. */
+static int64_t limits_look(struct service_watch *watch, int64_t now_ms)
+{
+    int64_t next_ms = NO_TIMER;
+    for (struct service_job *job = watch->jobs; job != NULL; job = job->next) {
+        int64_t at_ms = limit_ms(job);
+        if (at_ms <= now_ms) {
+            atomic_store(&job->stop_wanted, true);
+            stop_send(job);
+        } else if (at_ms < next_ms) {
+            next_ms = at_ms;
+        }
+        if (!job->is_working && job->not_before_ms > now_ms && job->not_before_ms < next_ms)
+            next_ms = job->not_before_ms;
+    }
+    return next_ms;
+}
+
+/* ---- the loop ---- */
+
+static void message_take(struct service_watch *watch, const struct message *message)
+{
+    struct service_job *job = message->job;
+    if (message->kind == MESSAGE_ADD) {
+        job_add(watch, job);
+        return;
+    }
+    if (message->kind == MESSAGE_STEPPED) {
+        stepped(watch, job, message->status);
+        return;
+    }
+    job = job_find(watch, message->id);
+    if (job == NULL)
+        return;
+    if (message->kind == MESSAGE_STOP) {
+        atomic_store(&job->stop_wanted, true);
+        if (!job->is_working)
+            stop_send(job);
+    } else {
+        job->priority = message->number;
+        watch->queue_changed = true;
+    }
+}
+
+static bool messages_take(struct service_watch *watch)
+{
+    pthread_mutex_lock(&watch->lock);
+    struct message *message = watch->first;
+    watch->first = NULL;
+    watch->last = &watch->first;
+    bool stops = watch->stops;
+    pthread_mutex_unlock(&watch->lock);
+    while (message != NULL) {
+        struct message *next = message->next;
+        message_take(watch, message);
+        base_free(message);
+        message = next;
+    }
+    return !stops;
+}
+
+static void events_wait(struct service_watch *watch, int timeout_ms)
+{
+    struct epoll_event events[EVENTS_MAX];
+    int count = epoll_wait(watch->epoll_fd, events, EVENTS_MAX, timeout_ms);
+    for (int i = 0; i < count; i++) {
+        uint64_t ignored;
+        if (events[i].data.ptr != NULL)
+            supervisor_read(watch, events[i].data.ptr);
+        else if (read(watch->wake_fd, &ignored, sizeof(ignored)) < 0)
+            continue; /* somebody else's wake was enough */
+    }
+}
+
+static void leave(struct service_watch *watch)
+{
+    int64_t until_ms = service_now_ms() + LEAVE_MS;
+    while (watch->working > 0 && service_now_ms() < until_ms) {
+        events_wait(watch, 100);
+        messages_take(watch);
+    }
+}
+
+static void *watch_main(void *user)
+{
+    struct service_watch *watch = user;
+    while (messages_take(watch)) {
+        int64_t now_ms = service_now_ms();
+        queue_look(watch, now_ms);
+        int64_t next_ms = limits_look(watch, now_ms);
+        steps_begin(watch, now_ms);
+        int64_t wait_ms = next_ms == NO_TIMER ? 3600 * 1000 : next_ms - now_ms;
+        events_wait(watch, wait_ms > 3600 * 1000 ? 3600 * 1000 : (int)wait_ms);
+    }
+    leave(watch);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static enum shoal_status job_take_over(struct service_watch *watch, struct sql_database *reader,
+                                       const struct service_row *row)
+{
+    json_t *request;
+    struct service_job *job;
+    TRY(service_request_get(reader, row->id, &request, NULL));
+    enum shoal_status status = service_job_create(row, request, &job);
+    json_decref(request);
+    if (status == SHOAL_OK)
+        job_add(watch, job);
+    return status;
+}
+
+static enum shoal_status jobs_read(struct service_watch *watch, struct sql_database *reader)
+{
+    struct service_row row;
+    bool found = true;
+    sqlite3_stmt *open_ones = sql_statement(reader, SERVICE_SQL_JOB_OPEN);
+    for (;;) {
+        TRY(sql_step(reader, open_ones, &found));
+        if (!found)
+            return SHOAL_OK;
+        service_row_take(open_ones, &row);
+        enum shoal_status status = job_take_over(watch, reader, &row);
+        if (status != SHOAL_OK) {
+            sql_reset(open_ones);
+            return status;
+        }
+    }
+}
+
+static enum shoal_status jobs_take_over(struct service_watch *watch)
+{
+    struct sql_database *reader;
+    TRY(sql_reader_take(&watch->service->readers, &reader));
+    enum shoal_status status = jobs_read(watch, reader);
+    sql_reader_give(&watch->service->readers, reader);
+    return status;
+}
+
+static void watch_free(struct service_watch *watch)
+{
+    messages_take(watch); /* what nobody waits for any more */
+    while (watch->jobs != NULL) {
+        struct service_job *job = watch->jobs;
+        watch->jobs = job->next;
+        if (job->supervisor_fd >= 0)
+            close(job->supervisor_fd);
+        service_job_free(job);
+    }
+    if (watch->epoll_fd >= 0)
+        close(watch->epoll_fd);
+    if (watch->wake_fd >= 0)
+        close(watch->wake_fd);
+    base_free(watch);
+}
+
+static enum shoal_status descriptors_make(struct service_watch *watch)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+    watch->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    watch->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (watch->wake_fd < 0 || watch->epoll_fd < 0 ||
+        epoll_ctl(watch->epoll_fd, EPOLL_CTL_ADD, watch->wake_fd, &event) != 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "making the descriptors of the watcher");
+    return SHOAL_OK;
+}
+
+enum shoal_status service_watch_create(struct service *service, struct service_watch **out)
+{
+    struct service_watch *watch;
+    TRY(BASE_NEW(&watch, "the watcher of jobs"));
+    watch->service = service;
+    watch->epoll_fd = watch->wake_fd = -1;
+    watch->last = &watch->first;
+    pthread_mutex_init(&watch->lock, NULL);
+    service_machine_room(&watch->room);
+    enum shoal_status status = descriptors_make(watch);
+    if (status != SHOAL_OK)
+        watch_free(watch);
+    else
+        *out = watch;
+    return status;
+}
+
+enum shoal_status service_watch_start(struct service_watch *watch)
+{
+    TRY(jobs_take_over(watch));
+    int status = pthread_create(&watch->thread, NULL, watch_main, watch);
+    if (status != 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, status, "no thread that watches jobs");
+    watch->is_running = true;
+    return SHOAL_OK;
+}
+
+bool service_watch_free(struct service_watch *watch)
+{
+    if (watch == NULL)
+        return true;
+    if (watch->is_running) {
+        pthread_mutex_lock(&watch->lock);
+        watch->stops = true;
+        pthread_mutex_unlock(&watch->lock);
+        wake(watch);
+        pthread_join(watch->thread, NULL);
+    }
+    if (watch->working > 0)
+        return false;
+    watch_free(watch);
+    return true;
+}
