@@ -39,8 +39,8 @@ static const struct argument table[] = {
                        "serve everyone, unsigned too; only on this machine's\n"
                        "own addresses (127.0.0.1, ::1)"},
     [SERVE_TLS] = {"tls", 0, NULL,
-                   "speak TLS only, with a certificate of the directory's own\n"
-                   "authority (DIR/tls/authority.pem)"},
+                   "speak TLS only with other machines, with a certificate of\n"
+                   "the directory's own authority (DIR/tls/authority.pem)"},
     [SERVE_TLS_CERTIFICATE] = {"tls-cert", 0, "FILE", "the same with this certificate (PEM)"},
     [SERVE_TLS_KEY] = {"tls-key", 0, "FILE", "and its key"},
     [SERVE_HELP] = {"help", 'h', NULL, "show this text"},

@@ -8,6 +8,7 @@
  */
 #include "http/door.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -157,10 +158,29 @@ static void connect_run(struct door *door, struct visitor *visitor, char *head, 
         tunnel_open(door, visitor, head, bytes);
 }
 
+/* Whether it comes from this machine: from a loopback address, or from the one that it called. */
+static bool is_own(const struct visitor *visitor)
+{
+    struct sockaddr_storage called;
+    socklen_t bytes = sizeof(called);
+    if (getsockname(visitor->fd, (struct sockaddr *)&called, &bytes) != 0 ||
+        called.ss_family != visitor->address.ss_family)
+        return false;
+    if (called.ss_family == AF_INET) {
+        const struct sockaddr_in *to = (void *)&called, *from = (const void *)&visitor->address;
+        return from->sin_addr.s_addr == to->sin_addr.s_addr ||
+               ntohl(from->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    }
+    const struct sockaddr_in6 *to = (void *)&called, *from = (const void *)&visitor->address;
+    return called.ss_family == AF_INET6 && (IN6_ARE_ADDR_EQUAL(&from->sin6_addr, &to->sin6_addr) ||
+                                            IN6_IS_ADDR_LOOPBACK(&from->sin6_addr));
+}
+
 static void plain_run(struct door *door, struct visitor *visitor)
 {
     char text[REPLY_BYTES / 2];
-    if (!door->options.is_tls_only) {
+    if (door->options.plain == DOOR_PLAIN_ALL ||
+        (door->options.plain == DOOR_PLAIN_OWN && is_own(visitor))) {
         visitor_give(door, visitor, false);
         return;
     }

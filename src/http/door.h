@@ -17,12 +17,20 @@
 
 struct door;
 
+/* Whose requests may come without TLS. */
+enum door_plain {
+    DOOR_PLAIN_ALL,
+    DOOR_PLAIN_OWN, /* of this machine: no other one can read them */
+    DOOR_PLAIN_NONE
+};
+
 struct door_options {
     int listener;        /* borrowed */
     int64_t head_ms;     /* for a connection's first bytes, and for the head of a CONNECT */
     unsigned most;       /* connections at one time; others wait to be accepted */
     const char *address; /* where TLS is, for those who don't speak it; borrowed */
-    bool has_tls, is_tls_only;
+    bool has_tls;
+    enum door_plain plain;
     /* Takes a connection, in the door's thread. */
     void (*give)(void *user, bool is_tls, int fd, const struct sockaddr *address, socklen_t bytes);
     /* How many of those that were given are still there. */

@@ -183,9 +183,12 @@ static void others_are_told_why_not(void **state)
     expect(ask(&fixture, large), "HTTP/1.1 400 Bad Request\r\n");
     fixture_close(&fixture);
 
-    struct fixture plain = {0}, secure = {0};
+    struct fixture plain = {0}, own = {0}, secure = {0};
     struct door_options options = open_to_all();
-    options.is_tls_only = true;
+    options.plain = DOOR_PLAIN_OWN;
+    fixture_open(&own, options);
+    expect(ask(&own, "GET / HTTP/1.1\r\n\r\n"), "http:GET");
+    options.plain = DOOR_PLAIN_NONE;
     fixture_open(&secure, options);
     expect(ask(&secure, "GET / HTTP/1.1\r\n\r\n"), "TLS only: https://127.0.0.1:7800");
     expect(ask(&secure, "\x16"), "tls:");
@@ -195,6 +198,8 @@ static void others_are_told_why_not(void **state)
     expect(ask(&plain, "CONNECT s3.amazonaws.com:443 HTTP/1.1\r\n\r\n"), "HTTP/1.1 403 ");
     door_close(plain.door);
     close(plain.listener);
+    door_close(own.door);
+    close(own.listener);
     fixture_close(&secure);
 }
 

@@ -93,7 +93,8 @@ struct http_tls {
     const char *dir;              /* the service's, with its authority (authority.h) */
     const char *certificate_path; /* PEM: shown where the client calls no host of amazonaws.com; */
     const char *key_path;         /* both NULL: one of the authority is */
-    bool is_only;                 /* requests without TLS are refused */
+    bool is_only;                 /* requests without TLS are refused, but for those of this machine
+                                     itself: a job's, and who watches over it */
 };
 
 struct http_options {

@@ -417,16 +417,17 @@ static void crowded(void *user)
 static enum shoal_status door_start(struct http_server *server)
 {
     const struct http_options *options = &server->options;
-    struct door_options door = {.listener = server->listener,
-                                .head_ms = options->limits.head_ms,
-                                .most = options->limits.connections,
-                                .address = server->address,
-                                .has_tls = options->tls != NULL,
-                                .is_tls_only = options->tls != NULL && options->tls->is_only,
-                                .give = given,
-                                .given = given_count,
-                                .crowded = crowded,
-                                .user = server};
+    struct door_options door = {
+        .listener = server->listener,
+        .head_ms = options->limits.head_ms,
+        .most = options->limits.connections,
+        .address = server->address,
+        .has_tls = options->tls != NULL,
+        .plain = options->tls != NULL && options->tls->is_only ? DOOR_PLAIN_OWN : DOOR_PLAIN_ALL,
+        .give = given,
+        .given = given_count,
+        .crowded = crowded,
+        .user = server};
     return door_open(&door, &server->door);
 }
 
