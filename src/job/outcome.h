@@ -20,6 +20,10 @@
 
 #define JOB_EXIT_FILE        "exit.json"
 #define JOB_REASON_CHARS_MAX 1024
+/* The public service's words for a program that can't be executed. */
+#define JOB_CANNOT_START                                                                 \
+    "CannotStartContainerError. Please make sure the container can be run with 'docker " \
+    "run <image> train'. "
 
 enum job_outcome {
     JOB_COMPLETED,

@@ -126,6 +126,19 @@ static enum shoal_status add_own_program(const struct job_start_order *order, js
     return SHOAL_OK;
 }
 
+static enum shoal_status add_python_options(const struct job_software *software, json_t *program)
+{
+    const char *const options[][2] = {{"--python", software->python},
+                                      {"--base", software->base_prefix},
+                                      {"--version", software->version},
+                                      {"--libraries", software->libraries}};
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        TRY(add(program, json_string(options[i][0])));
+        TRY(add(program, json_string(options[i][1])));
+    }
+    return SHOAL_OK;
+}
+
 static bool starts_train(const struct job_start_order *order)
 {
     const json_t *algorithm = json_object_get(order->request, "AlgorithmSpecification");
@@ -142,8 +155,7 @@ static enum shoal_status describe_program(const struct job_start_order *order, j
     if (order->software->kind == JOB_IMAGE_PYTHON) {
         TRY(add(program, json_string(START_PROGRAM)));
         TRY(add(program, json_string(JOB_START_COMMAND)));
-        TRY(add(program, json_string("--python")));
-        TRY(add(program, json_string(order->software->python)));
+        TRY(add_python_options(order->software, program));
         if (starts_train(order))
             return SHOAL_OK;
         TRY(add(program, json_string("--")));

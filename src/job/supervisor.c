@@ -167,14 +167,14 @@ static void note_not_started(struct supervisor *supervisor, int exec_errno)
     struct job_record *record = &supervisor->record;
     const char *text = base_error_text();
     char words[BASE_ERROR_TEXT_BYTES];
-    job_clean_text(text, strlen(text), JOB_REASON_CHARS_MAX - 64, words, sizeof(words));
+    job_clean_text(text, strlen(text), JOB_REASON_CHARS_MAX - 192, words, sizeof(words));
     record->started_ms = 0;
     if (exec_errno != 0) {
         record->outcome = JOB_FAILED;
         record->exit_code =
             exec_errno == ENOENT ? LAUNCH_EXIT_NOT_FOUND : LAUNCH_EXIT_NOT_EXECUTABLE;
-        snprintf(record->reason, sizeof(record->reason), "AlgorithmError: %s, exit code: %d", words,
-                 record->exit_code);
+        snprintf(record->reason, sizeof(record->reason),
+                 "AlgorithmError: " JOB_CANNOT_START "%s, exit code: %d", words, record->exit_code);
     } else {
         record->outcome = JOB_NOT_STARTED;
         record->exit_code = LAUNCH_EXIT_LAUNCH;

@@ -227,7 +227,8 @@ static void test_a_command_that_does_not_exist(void **state)
     struct trial trial;
     start(&trial, 2, "", "{\"program\": [\"train\"]}");
     expect_record(&trial, JOB_FAILED, 127,
-                  "AlgorithmError: algo-1: executing train: No such file or directory, exit code: "
+                  "AlgorithmError: " JOB_CANNOT_START
+                  "algo-1: executing train: No such file or directory, exit code: "
                   "127");
     finish(&trial);
 }
