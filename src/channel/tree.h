@@ -59,7 +59,14 @@ struct channel_tree {
  * of 4,096 bytes or 64 levels and more. What vanishes meanwhile is left out. SHOAL_ERR_LIMIT: too
  * many entries. Zeroed is a start. */
 enum shoal_status channel_tree_add(struct channel_tree *tree, int folder_fd, int folder);
-/* By path, a folder before what is in it; one entry a path: the first folder's, unless both are
+/* Adds one file of a folder by its name, if there is such a file. */
+enum shoal_status channel_tree_add_file(struct channel_tree *tree, int folder_fd, int folder,
+                                        const char *name);
+/* By path, a folder before what is in it, then by folder. */
+void channel_tree_sort(struct channel_tree *tree);
+/* As sort orders them: less than, equal to or more than 0. */
+int channel_entry_compare(const void *a, const void *b);
+/* Sorted, and one entry a path: the first folder's, unless both are
  * folders. What would lie below a file goes. */
 void channel_tree_merge(struct channel_tree *tree);
 void channel_tree_release(struct channel_tree *tree);

@@ -149,6 +149,22 @@ static enum shoal_status list_folder(struct listing *listing, int fd, int level)
     return status;
 }
 
+enum shoal_status channel_tree_add_file(struct channel_tree *tree, int folder_fd, int folder,
+                                        const char *name)
+{
+    struct listing *listing;
+    struct stat about;
+    if (fstatat(folder_fd, name, &about, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(about.st_mode))
+        return SHOAL_OK;
+    TRY(BASE_NEW(&listing, "the listing of a folder"));
+    listing->tree = tree;
+    listing->folder = folder;
+    memcpy(listing->path, name, strlen(name) + 1);
+    enum shoal_status status = add_entry(listing, &about, NULL);
+    base_free(listing);
+    return status;
+}
+
 enum shoal_status channel_tree_add(struct channel_tree *tree, int folder_fd, int folder)
 {
     struct listing *listing;
@@ -183,7 +199,7 @@ static int compare_paths(const char *a, const char *b)
     }
 }
 
-static int compare_entries(const void *a, const void *b)
+int channel_entry_compare(const void *a, const void *b)
 {
     const struct channel_entry *left = a, *right = b;
     int order = compare_paths(left->path, right->path);
@@ -196,12 +212,17 @@ static bool is_below(const char *path, const char *above)
     return strncmp(path, above, bytes) == 0 && path[bytes] == '/';
 }
 
+void channel_tree_sort(struct channel_tree *tree)
+{
+    if (tree->count > 1)
+        qsort(tree->entries, tree->count, sizeof(*tree->entries), channel_entry_compare);
+}
+
 void channel_tree_merge(struct channel_tree *tree)
 {
     size_t kept = 0;
     const char *file = NULL; /* the last one that is no folder */
-    if (tree->count > 1)
-        qsort(tree->entries, tree->count, sizeof(*tree->entries), compare_entries);
+    channel_tree_sort(tree);
     for (size_t i = 0; i < tree->count; i++) {
         const struct channel_entry *entry = &tree->entries[i];
         if (kept > 0 && strcmp(tree->entries[kept - 1].path, entry->path) == 0)
