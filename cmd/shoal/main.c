@@ -20,6 +20,7 @@ int cmd_info(int argc, char **argv);
 int cmd_reduce_server(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_env(int argc, char **argv);
+int cmd_s3(int argc, char **argv);
 int cmd_tune(int argc, char **argv);
 int cmd_start_rank(int argc, char **argv);
 int cmd_tune_rank(int argc, char **argv);
@@ -35,6 +36,7 @@ static const struct {
     {"reduce-server", cmd_reduce_server, "sum large buffers for the ranks of a job"},
     {"serve", cmd_serve, "the job service: run what the SageMaker SDK asks for on this machine"},
     {"env", cmd_env, "print the variables that make a shell a client of the job service"},
+    {"s3", cmd_s3, "list, copy and remove buckets' objects, here and elsewhere"},
     {"bench", cmd_bench, "measure an operation between ranks"},
     {"plan", cmd_plan, "show the schedule of an operation: steps, bytes and predicted time"},
     {"plan-model", cmd_plan_model, "cut a model over devices: balance, memory, pipelines, layouts"},

@@ -4,6 +4,7 @@
 
 int cmd_serve(int argc, char **argv);
 int cmd_env(int argc, char **argv);
+int cmd_s3(int argc, char **argv);
 int cmd_job_supervisor(int argc, char **argv);
 int cmd_job_start(int argc, char **argv);
 
@@ -35,6 +36,12 @@ int cmd_serve(int argc, char **argv)
 }
 
 int cmd_env(int argc, char **argv)
+{
+    (void)argc;
+    return left_out(argv[0]);
+}
+
+int cmd_s3(int argc, char **argv)
 {
     (void)argc;
     return left_out(argv[0]);

@@ -225,14 +225,20 @@ static int64_t pause_ms(const struct http_answer *answer, int attempt)
     return pause;
 }
 
+bool http_call_is_cancelled(const struct http_client *client, const struct http_call *call)
+{
+    return client->is_cancelled != NULL && !call->is_cleanup && atomic_load(client->is_cancelled);
+}
+
 /* False if the call is over first. */
-static bool pause_for(const struct http_client *client, int64_t ms, int64_t deadline_ns)
+static bool pause_for(const struct http_client *client, const struct http_call *call, int64_t ms,
+                      int64_t deadline_ns)
 {
     int64_t end_ns = base_deadline_ns(ms);
     if (end_ns >= deadline_ns)
         return false;
     while (base_left_ms(end_ns) > 0) {
-        if (client->is_cancelled != NULL && atomic_load(client->is_cancelled))
+        if (http_call_is_cancelled(client, call))
             return false;
         int left_ms = base_left_ms(end_ns);
         base_sleep_ms(left_ms < PAUSE_STEP_MS ? left_ms : PAUSE_STEP_MS);
@@ -272,7 +278,7 @@ enum shoal_status http_client_send(struct http_client *client, const struct http
         bool goes_on = number < client->attempts && is_worth_another(&attempt, status);
         http_attempt_release(&attempt);
         answer->attempts = number;
-        if (!goes_on || !pause_for(client, pause_ms(answer, number), deadline_ns)) {
+        if (!goes_on || !pause_for(client, call, pause_ms(answer, number), deadline_ns)) {
             if (status != SHOAL_OK)
                 http_answer_free(answer);
             return status;

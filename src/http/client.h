@@ -119,6 +119,7 @@ struct http_call {
     size_t answer_bytes_max;              /* 0: HTTP_ANSWER_BYTES_MAX */
     int64_t timeout_ms;                   /* for everything; 0: only idle_s ends it */
     enum http_repeat repeat;
+    bool is_cleanup; /* it goes although the client is cancelled: takes back what was begun */
 };
 
 /* SHOAL_OK: there is an answer, of whatever status; it is for the caller to free. Else *answer is

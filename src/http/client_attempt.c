@@ -166,9 +166,8 @@ static int is_over(void *user, curl_off_t down, curl_off_t down_now, curl_off_t 
                    curl_off_t up_now)
 {
     const struct http_attempt *attempt = user;
-    const atomic_bool *is_cancelled = attempt->client->is_cancelled;
     (void)down, (void)down_now, (void)up, (void)up_now;
-    return is_cancelled != NULL && atomic_load(is_cancelled);
+    return http_call_is_cancelled(attempt->client, attempt->call);
 }
 
 /* ---- the attempt -----------------------------------------------------------------------------

@@ -40,6 +40,7 @@ enum shoal_status http_attempt_sign(struct http_attempt *attempt, int64_t time_s
 enum shoal_status http_attempt_run(struct http_attempt *attempt);
 void http_attempt_release(struct http_attempt *attempt);
 
+bool http_call_is_cancelled(const struct http_client *client, const struct http_call *call);
 /* Fills in code and text out of an error's body and headers. */
 void http_answer_explain(struct http_answer *answer);
 

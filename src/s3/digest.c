@@ -73,13 +73,18 @@ static enum s3_code context_make(const EVP_MD *kind, EVP_MD_CTX **out)
     return S3_OK;
 }
 
-enum s3_code s3_digest_init(struct s3_digest *digest, enum s3_algorithm algorithm)
+enum s3_code s3_digest_init_checksum(struct s3_digest *digest, enum s3_algorithm algorithm)
 {
     *digest = (struct s3_digest){.algorithm = algorithm};
-    S3_TRY(context_make(EVP_md5(), &digest->md5));
-    enum s3_code code = S3_OK;
     if (algorithm == S3_SHA1 || algorithm == S3_SHA256)
-        code = context_make(algorithm == S3_SHA1 ? EVP_sha1() : EVP_sha256(), &digest->sha);
+        return context_make(algorithm == S3_SHA1 ? EVP_sha1() : EVP_sha256(), &digest->sha);
+    return S3_OK;
+}
+
+enum s3_code s3_digest_init(struct s3_digest *digest, enum s3_algorithm algorithm)
+{
+    S3_TRY(s3_digest_init_checksum(digest, algorithm));
+    enum s3_code code = context_make(EVP_md5(), &digest->md5);
     if (code != S3_OK)
         s3_digest_release(digest);
     return code;
@@ -89,7 +94,7 @@ enum s3_code s3_digest_add(struct s3_digest *digest, const void *data, size_t by
 {
     if (s3_algorithm_combines(digest->algorithm))
         digest->crc = s3_crc_add(crc_of(digest->algorithm), digest->crc, data, bytes);
-    if (EVP_DigestUpdate(digest->md5, data, bytes) != 1 ||
+    if ((digest->md5 != NULL && EVP_DigestUpdate(digest->md5, data, bytes) != 1) ||
         (digest->sha != NULL && EVP_DigestUpdate(digest->sha, data, bytes) != 1))
         return failed();
     return S3_OK;
@@ -111,7 +116,8 @@ static uint64_t big_endian_get(const unsigned char *bytes, size_t count)
 
 enum s3_code s3_digest_end(struct s3_digest *digest, struct s3_digest_result *out)
 {
-    if (EVP_DigestFinal_ex(digest->md5, out->md5, NULL) != 1 ||
+    *out = (struct s3_digest_result){.md5 = {0}};
+    if ((digest->md5 != NULL && EVP_DigestFinal_ex(digest->md5, out->md5, NULL) != 1) ||
         (digest->sha != NULL && EVP_DigestFinal_ex(digest->sha, out->checksum, NULL) != 1))
         return failed();
     if (s3_algorithm_combines(digest->algorithm))

@@ -41,7 +41,7 @@ bool s3_checksum_is_composite(const struct s3_checksum *checksum);
 
 struct s3_digest {
     enum s3_algorithm algorithm;
-    EVP_MD_CTX *md5, *sha; /* sha: NULL where the algorithm has none */
+    EVP_MD_CTX *md5, *sha; /* NULL: not wanted, and where the algorithm has none */
     uint64_t crc;
 };
 
@@ -51,6 +51,8 @@ struct s3_digest_result {
 };
 
 enum s3_code s3_digest_init(struct s3_digest *digest, enum s3_algorithm algorithm);
+/* The same without MD5, whose result is zeros. */
+enum s3_code s3_digest_init_checksum(struct s3_digest *digest, enum s3_algorithm algorithm);
 enum s3_code s3_digest_add(struct s3_digest *digest, const void *data, size_t bytes);
 enum s3_code s3_digest_end(struct s3_digest *digest, struct s3_digest_result *out);
 /* Safe on a zeroed one. */

@@ -2,7 +2,6 @@
 /* store_link.c: objects as files of a job: hard links to their contents. */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,36 +9,11 @@
 
 #include "base/status.h"
 #include "s3/contents.h"
+#include "s3/folder.h"
 #include "s3/store_state.h"
 
 /* A kernel call on "this descriptor's file": needs no privilege. */
 #define DESCRIPTOR_PATH_BYTES 40
-
-/* Opens the folder of a path below `folder`, made where it isn't there, without following a link;
- * *name is the path's last part. */
-static enum s3_code folder_of(int folder, const char *path, int *out, const char **name)
-{
-    int at = fcntl(folder, F_DUPFD_CLOEXEC, 0);
-    const char *slash;
-    for (; at >= 0 && (slash = strchr(path, '/')) != NULL; path = slash + 1) {
-        char part[NAME_MAX + 1];
-        snprintf(part, sizeof(part), "%.*s", (int)(slash - path), path);
-        int next = -1;
-        if (mkdirat(at, part, 0755) == 0 || errno == EEXIST)
-            next = openat(at, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        int number = errno;
-        close(at);
-        errno = number;
-        at = next;
-    }
-    if (at < 0 && (errno == ENOTDIR || errno == ELOOP || errno == EEXIST))
-        return s3_error(S3_INVALID_ARGUMENT, "one key is a file where another needs a folder");
-    if (at < 0)
-        return s3_error_errno(errno, "can't make a folder for objects");
-    *out = at;
-    *name = path;
-    return S3_OK;
-}
 
 static enum s3_code copy_to(int from, int64_t bytes, int folder, const char *name)
 {
@@ -78,7 +52,7 @@ enum s3_code s3_store_link_one(struct s3_store *store, const char *bucket, const
     S3_TRY(s3_object_get(store, bucket, key, NULL, &object, &fd));
     int64_t bytes = object.bytes;
     s3_object_release(&object);
-    enum s3_code code = folder_of(directory_fd, path, &folder, &name);
+    enum s3_code code = s3_folder_of(directory_fd, path, true, &folder, &name);
     if (code == S3_OK) {
         code = link_to(fd, bytes, folder, name);
         close(folder);
@@ -98,7 +72,7 @@ static enum s3_code directory_make(const struct s3_link_options *options, const 
 {
     int folder;
     const char *name;
-    S3_TRY(folder_of(options->directory_fd, path, &folder, &name));
+    S3_TRY(s3_folder_of(options->directory_fd, path, true, &folder, &name));
     close(folder);
     return S3_OK;
 }

@@ -97,7 +97,7 @@ static void on_doctype(void *user, const char *name, const char *system, const c
     stop(user, s3_error(S3_MALFORMED_XML, "A request's XML may have no document type."));
 }
 
-static enum s3_code walk(const void *body, size_t bytes,
+enum s3_code s3_xml_walk(const void *body, size_t bytes,
                          enum s3_code (*leave)(void *user, const char *path, const char *text),
                          void *user)
 {
@@ -158,7 +158,7 @@ enum s3_code s3_delete_body_read(const void *body, size_t bytes, struct s3_delet
     struct delete_reader reader = {.out = out,
                                    .room = bytes}; /* texts are shorter than their XML */
     S3_TRY(s3_from_status(base_alloc(bytes + 1, "keys to delete", (void **)&out->keys)));
-    enum s3_code code = walk(body, bytes, delete_leave, &reader);
+    enum s3_code code = s3_xml_walk(body, bytes, delete_leave, &reader);
     if (code == S3_OK && out->count == 0)
         code = s3_error(S3_MALFORMED_XML, NULL);
     if (code != S3_OK) {
@@ -237,7 +237,7 @@ enum s3_code s3_complete_body_read(const void *body, size_t bytes, struct s3_par
     if (reader.room > S3_PART_NUMBER_MAX)
         reader.room = S3_PART_NUMBER_MAX;
     S3_TRY(s3_from_status(BASE_NEW_ARRAY(&reader.parts, reader.room, "a list of parts")));
-    enum s3_code code = walk(body, bytes, complete_leave, &reader);
+    enum s3_code code = s3_xml_walk(body, bytes, complete_leave, &reader);
     if (code == S3_OK && reader.count == 0)
         code = s3_error(S3_MALFORMED_XML, NULL);
     if (code != S3_OK) {
@@ -261,7 +261,7 @@ static enum s3_code bucket_leave(void *user, const char *path, const char *text)
 enum s3_code s3_bucket_body_read(const void *body, size_t bytes, char region[32])
 {
     region[0] = '\0';
-    return bytes == 0 ? S3_OK : walk(body, bytes, bucket_leave, region);
+    return bytes == 0 ? S3_OK : s3_xml_walk(body, bytes, bucket_leave, region);
 }
 
 /* ---------------------------------------------------------------------------------------- Tagging
@@ -307,7 +307,7 @@ enum s3_code s3_tags_body_read(const void *body, size_t bytes, char **out)
     char *text;
     S3_TRY(s3_from_status(base_alloc(room, "tags", (void **)&text)));
     reader.at = text;
-    enum s3_code code = walk(body, bytes, tags_leave, &reader);
+    enum s3_code code = s3_xml_walk(body, bytes, tags_leave, &reader);
     if (code != S3_OK)
         base_free(text);
     else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * xml_read.h: the few XML bodies that requests have.
+ * xml_read.h: the few XML bodies that requests and answers have.
  *
  * Expat reads them; a document type, and with it entities, is refused, and so are elements more
  * than 8 deep and texts above 4 KiB. Names are taken without their namespace. What is not known is
@@ -14,6 +14,12 @@
 
 #include "s3/code.h"
 #include "s3/store.h"
+
+/* Gives the path and the text of each element at its end: "Delete/Object/Key", then
+ * "Delete/Object"; anything but S3_OK ends it. MALFORMED_XML. */
+enum s3_code s3_xml_walk(const void *body, size_t bytes,
+                         enum s3_code (*leave)(void *user, const char *path, const char *text),
+                         void *user);
 
 /* DeleteObjects. Keys lie one behind the other, each with its NUL; base_free. */
 struct s3_delete_body {
