@@ -53,7 +53,7 @@ static enum shoal_status client_fill(struct http_client *client,
     client->connect_ms = options->connect_ms > 0 ? options->connect_ms : HTTP_CLIENT_CONNECT_MS;
     client->idle_s = options->idle_s > 0 ? options->idle_s : HTTP_CLIENT_IDLE_S;
     client->is_cancelled = options->is_cancelled;
-    snprintf(client->user_agent, sizeof(client->user_agent), "shoal/%s", shoal_version());
+    snprintf(client->user_agent, sizeof(client->user_agent), "shoal/" SHOAL_VERSION_STRING);
     client->curl = curl_easy_init();
     if (client->curl == NULL)
         return base_error(SHOAL_ERR_MEMORY, "no memory for an HTTP client");
