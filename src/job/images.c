@@ -69,8 +69,10 @@ static bool is_variable(const char *word)
 static bool is_kind(const char *word, const char *kind, const char **value)
 {
     size_t length = strlen(kind);
+    if (strncmp(word, kind, length) != 0 || (word[length] != '=' && word[length] != '\0'))
+        return false;
     *value = word[length] == '=' ? word + length + 1 : NULL;
-    return strncmp(word, kind, length) == 0 && (word[length] == '=' || word[length] == '\0');
+    return true;
 }
 
 static enum shoal_status read_kind(const struct rows *rows, const struct rows_row *row,
