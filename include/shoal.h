@@ -847,12 +847,17 @@ struct shoal_pipe_options {
     int module_count;                /* modules are 0 to module_count-1 */
     const char *const *module_names; /* [module_count] for messages; NULL: by number only */
     /* [module_count] 1: this rank runs the module, 0: not, so a task of it here is an error; NULL:
-     * any. May differ between ranks, as nothing else may. */
+     * any. May differ between ranks, as little else may. */
     const unsigned char *runs;
+    /* A FORWARD task is held if its microbatch is not kept here, and as many are, one of them
+     * earlier: a microbatch is kept from its first FORWARD task with `keeps` until it has had as
+     * many BACKWARD tasks here, or has ended where it started. 0: no limit. May differ between
+     * ranks, too. */
+    int kept_microbatches;
 };
-#define SHOAL_PIPE_OPTIONS_INIT                                                           \
-    {                                                                                     \
-        sizeof(struct shoal_pipe_options), NULL, SHOAL_PIPE_INTERLEAVED, 0, 0, NULL, NULL \
+#define SHOAL_PIPE_OPTIONS_INIT                                                              \
+    {                                                                                        \
+        sizeof(struct shoal_pipe_options), NULL, SHOAL_PIPE_INTERLEAVED, 0, 0, NULL, NULL, 0 \
     }
 
 /* Collective over `group`, with the same options on every rank, else SHOAL_ERR_MISMATCH on all of
@@ -867,8 +872,8 @@ shoal_pipe_create(shoal_group_t group, const struct shoal_pipe_options *options,
 SHOAL_API enum shoal_status shoal_pipe_free(shoal_pipe_t pipe);
 
 /* Breaks the pipe on all ranks, as when a module's forward has failed: every call on it ends with
- * SHOAL_ERR_ABORTED, `reason` (may be NULL), this rank, and the task that it runs. Any thread; does
- * not block. */
+ * SHOAL_ERR_ABORTED, `reason` (may be NULL), this rank, and the task that it runs. Returns when the
+ * others have been told, so that this process may end, or after a tenth of a second. Any thread. */
 SHOAL_API enum shoal_status shoal_pipe_abort(shoal_pipe_t pipe, const char *reason);
 /* SHOAL_OK while the pipe works, else the cause. Any thread. */
 SHOAL_API enum shoal_status shoal_pipe_health(shoal_pipe_t pipe);
@@ -933,10 +938,11 @@ struct shoal_pipe_task {
     size_t blob_bytes;     /* 0 to SHOAL_PIPE_BLOB_MAX */
     const uint64_t *needs; /* [need_count] values */
     int need_count;        /* 0 to SHOAL_PIPE_NEEDS_MAX */
+    int keeps;             /* 1: a FORWARD that keeps memory until a BACKWARD */
 };
-#define SHOAL_PIPE_TASK_INIT                                                           \
-    {                                                                                  \
-        sizeof(struct shoal_pipe_task), 0, SHOAL_PIPE_CONTROL, -1, 0, NULL, 0, NULL, 0 \
+#define SHOAL_PIPE_TASK_INIT                                                              \
+    {                                                                                     \
+        sizeof(struct shoal_pipe_task), 0, SHOAL_PIPE_CONTROL, -1, 0, NULL, 0, NULL, 0, 0 \
     }
 
 /* Gives the task to its rank, this one or another. What it points to is copied. A rank's tasks for
@@ -952,7 +958,8 @@ SHOAL_API enum shoal_status shoal_pipe_submit(shoal_pipe_t pipe,
  * SHOAL_ERR_STATE. */
 SHOAL_API enum shoal_status shoal_pipe_next(shoal_pipe_t pipe, int64_t timeout_ms,
                                             struct shoal_pipe_task *out);
-/* A microbatch that started on this rank has ended: one more may start. */
+/* The microbatch of the task that runs, which started on this rank, has ended: one more may start,
+ * and no rank keeps anything of it. */
 SHOAL_API enum shoal_status shoal_pipe_microbatch_end(shoal_pipe_t pipe);
 
 /* Begins a step on this rank; tasks may have come before. */

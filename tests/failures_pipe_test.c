@@ -516,6 +516,22 @@ static int die(shoal_group_t group, struct board *board)
     return 0;
 }
 
+/* Its reason comes before the news of its end. */
+static int abort_and_end(shoal_group_t group, struct board *board)
+{
+    shoal_pipe_t pipe = NULL;
+    struct shoal_pipe_task task = SHOAL_PIPE_TASK_INIT;
+    REQUIRE(make_and_use(group, false, &pipe) == 0);
+    if (shoal_group_rank(group) == board->victim) {
+        CHECK(shoal_pipe_abort(pipe, "out of memory"));
+        raise(SIGKILL);
+    }
+    EXPECT(shoal_pipe_next(pipe, -1, &task), SHOAL_ERR_ABORTED, "aborted by rank 1 (host ",
+           ": out of memory");
+    CHECK(shoal_pipe_free(pipe));
+    return 0;
+}
+
 static int abort_group(shoal_group_t group, struct board *board)
 {
     shoal_pipe_t pipe = NULL;
@@ -558,6 +574,9 @@ static void test_death_and_abort(void **state)
         on_layouts((struct scenario){
             .victim = victim, .victim_code = 256 + SIGKILL, .victim_stays = true, .act = die});
     on_layouts((struct scenario){.victim = 1, .act = abort_group});
+    for (int i = 0; i < 5; i++)
+        on_layouts((struct scenario){
+            .victim = 1, .victim_code = 256 + SIGKILL, .victim_stays = true, .act = abort_and_end});
 }
 
 /* ---- memory

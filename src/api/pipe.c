@@ -25,6 +25,10 @@ static enum shoal_status check_options(const struct comm_group *group,
         return base_error(SHOAL_ERR_ARGUMENT,
                           "options.active_microbatches is %d: give 1 or more, or 0 for no limit",
                           options->active_microbatches);
+    if (options->kept_microbatches < 0)
+        return base_error(SHOAL_ERR_ARGUMENT,
+                          "options.kept_microbatches is %d: give 1 or more, or 0 for no limit",
+                          options->kept_microbatches);
     if (options->module_count < 0)
         return base_error(SHOAL_ERR_ARGUMENT, "options.module_count is %d", options->module_count);
     for (int i = 0; options->module_names && i < options->module_count; i++)

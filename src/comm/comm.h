@@ -115,7 +115,10 @@ uint64_t comm_split_context(const struct comm_group *parent, uint64_t split_numb
 /* Breaks the group on all its ranks, with that cause if it has none yet, and wakes who waits. Any
  * thread. */
 void comm_group_fail(struct comm_group *group, enum shoal_status status, const char *text);
-/* The same with SHOAL_ERR_ABORTED and who did it. */
+/* Of a group that is broken: until this rank has told the others why, a tenth of a second at most.
+ * The caller's process may end next. */
+void comm_group_tell(struct comm_group *group);
+/* Breaks it with SHOAL_ERR_ABORTED and who did it. */
 void comm_group_abort(struct comm_group *group, const char *reason);
 /* In a blocking call that has waited in vain for a moment: asks the user whether it shall end.
  * True: it shall, and the group is aborted. (interrupt.c) */

@@ -341,6 +341,7 @@ void comm_engine_group_broke(struct comm_engine *engine, struct comm_group *grou
         group->announced = true;
         base_log(BASE_LOG_INFO, "%s", group->failure.text);
         announce(engine, group);
+        atomic_store(&group->told_why, true);
         if (group->local)
             group->local_fail(group->local);
     }

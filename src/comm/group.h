@@ -75,10 +75,11 @@ struct comm_group {
     struct comm_group *next_in_engine;
     struct comm_task *first_task, *last_task; /* active, oldest first */
     struct comm_send *posted_receives, *self_sends;
-    uint32_t told;    /* version of the shares that servers were told last */
-    bool announced;   /* members were told that it broke */
-    bool *knows_why;  /* [size] this one was told */
-    uint64_t started; /* last collective started, and the signatures of the last ones */
+    uint32_t told;        /* version of the shares that servers were told last */
+    bool announced;       /* members are told that it broke */
+    atomic_bool told_why; /* they were; any thread looks */
+    bool *knows_why;      /* [size] this one was told */
+    uint64_t started;     /* last collective started, and the signatures of the last ones */
     struct comm_called history[COMM_HISTORY];
 
     struct comm_steering *steering; /* under the door; NULL: nothing was steered yet */

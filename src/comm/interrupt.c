@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "comm/comm.h"
 
+#define TELL_MS      100
 #define ASK_EVERY_NS (COMM_TICK_MS * BASE_NS_PER_MS / 2)
 
 void comm_group_fail(struct comm_group *group, enum shoal_status status, const char *text)
@@ -19,6 +20,16 @@ void comm_group_fail(struct comm_group *group, enum shoal_status status, const c
     if (group->local)
         group->local_fail(group->local);
     comm_progress_wake_all(group->world);
+}
+
+void comm_group_tell(struct comm_group *group)
+{
+    int64_t deadline_ns = base_deadline_ns(TELL_MS);
+    comm_progress_go(group->world, true);
+    while (!atomic_load(&group->told_why) && base_now_ns() < deadline_ns) {
+        base_sleep_ms(1);
+        comm_progress_go(group->world, true);
+    }
 }
 
 void comm_group_abort(struct comm_group *group, const char *reason)

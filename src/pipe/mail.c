@@ -120,7 +120,8 @@ void pipe_post(struct pipe *pipe, int to, struct pipe_header header, const struc
     letter->data = &letter->header;
     letter->bytes = sizeof(letter->header) + bytes;
     append(&pipe->outbox, letter);
-    pipe->outbox.urgent |= header.type != LETTER_DROP && header.type != LETTER_RETURN;
+    pipe->outbox.urgent |=
+        header.type != LETTER_DROP && header.type != LETTER_RETURN && header.type != LETTER_OVER;
     pipe->counted.messages++;
 }
 

@@ -32,6 +32,7 @@ enum pipe_letter_type {
     LETTER_VALUE,  /* body: bytes of each buffer, descriptor, and the data if way is inline */
     LETTER_DROP,   /* to the home: no more needs come; to a route: it has `count` of them */
     LETTER_RETURN, /* to the home: nothing looks at its memory any more */
+    LETTER_OVER,   /* a microbatch has ended where it started */
     LETTER_MARK,   /* one of two at the end of a step */
     LETTER_ASK,    /* what are you doing? */
     LETTER_TELL,
@@ -48,7 +49,7 @@ struct pipe_header {
     int32_t kind, module, microbatch;
     uint32_t count;       /* needs, or buffers */
     uint32_t small_bytes; /* of blob or descriptor */
-    uint32_t way;         /* enum pipe_way */
+    uint32_t way;         /* enum pipe_way; of a task: whether it keeps memory */
     uint32_t tag;         /* of the data's own message */
     uint32_t doing;       /* enum pipe_doing */
     uint64_t bytes;       /* of the data; or for how many ms */

@@ -89,6 +89,7 @@ void pipe_abort(struct pipe *pipe, const char *reason)
     pipe_fail(pipe, SHOAL_ERR_ABORTED, "aborted by %s%s%s%s%s",
               pipe_rank_text(pipe, pipe->group->rank, me), what[0] ? " in " : "", what,
               reason ? ": " : "", reason ? reason : "");
+    comm_group_tell(pipe->group);
 }
 
 /* ---- waiting
@@ -177,7 +178,8 @@ static void set_up(struct pipe *pipe, const struct pipe_place *place,
     pipe->turned_ns = base_now_ns();
     snprintf(pipe->name, sizeof(pipe->name), "%s", options->name ? options->name : "pipe");
     pthread_mutex_init(&pipe->lock, NULL);
-    pipe_queue_init(&pipe->queue, options->order, options->active_microbatches);
+    pipe_queue_init(&pipe->queue, options->order, options->active_microbatches,
+                    options->kept_microbatches);
 }
 
 /* Also of a pipe that is only half made. */

@@ -9,7 +9,10 @@
  * BACKWARDs, or a RESUME before that has come. The latter cannot lock up: what it waits for are
  * forwards, which need no backward, and a RESUME that needs one holds nothing once that is here. A
  * START that is held does not count, since its place may be one that only a backward makes free.
- * With a list the kinds that are in it come in its order and no other, and nothing of them is held.
+ * A FORWARD whose microbatch would be one more than may be kept is held as long as an earlier one
+ * is kept. So the earliest that is under way anywhere is held nowhere, and makes room when it is
+ * over. With a list the kinds that are in it come in its order and no other, and nothing of them is
+ * held.
  */
 #include "pipe/queue.h"
 
@@ -21,11 +24,13 @@
 #define HEAP_FIRST       16
 #define MICROBATCH_FIRST 16
 
-void pipe_queue_init(struct pipe_queue *queue, enum shoal_pipe_order order, int active_max)
+void pipe_queue_init(struct pipe_queue *queue, enum shoal_pipe_order order, int active_max,
+                     int kept_max)
 {
     memset(queue, 0, sizeof(*queue));
     queue->order = order;
     queue->active_max = active_max;
+    queue->kept_max = kept_max;
 }
 
 void pipe_queue_release(struct pipe_queue *queue)
@@ -110,7 +115,7 @@ static enum shoal_status know_microbatch(struct pipe_queue *queue, int microbatc
 {
     struct pipe_microbatch *more = NULL;
     int count = queue->microbatch_count > 0 ? queue->microbatch_count : MICROBATCH_FIRST;
-    if (microbatch < queue->microbatch_count)
+    if (microbatch >= 0 && microbatch < queue->microbatch_count)
         return SHOAL_OK;
     while (count <= microbatch)
         count *= 2;
@@ -143,13 +148,49 @@ static void note(struct pipe_queue *queue, struct pipe_task *task, int change)
     queue->before_backward += is_before_backward(microbatch) - before;
 }
 
+static void set_kept(struct pipe_queue *queue, struct pipe_microbatch *microbatch, int kept)
+{
+    queue->kept += (kept > 0) - (microbatch->kept > 0);
+    microbatch->kept = kept;
+}
+
+/* The task is taken. */
+static void note_kept(struct pipe_queue *queue, const struct shoal_pipe_task *task)
+{
+    struct pipe_microbatch *microbatch = &queue->microbatches[task->microbatch];
+    if (task->kind == SHOAL_PIPE_FORWARD && task->keeps)
+        set_kept(queue, microbatch, microbatch->kept + 1);
+    else if (task->kind == SHOAL_PIPE_BACKWARD && microbatch->kept > 0)
+        set_kept(queue, microbatch, microbatch->kept - 1);
+}
+
+void pipe_queue_over(struct pipe_queue *queue, int microbatch)
+{
+    if (microbatch >= 0 && microbatch < queue->microbatch_count)
+        set_kept(queue, &queue->microbatches[microbatch], 0);
+}
+
+/* Whether a forward pass of it would be one microbatch too many. */
+static bool waits_for_room(const struct pipe_queue *queue, const struct shoal_pipe_task *task)
+{
+    if (queue->kept_max == 0 || queue->kept < queue->kept_max || !task->keeps ||
+        queue->microbatches[task->microbatch].kept > 0)
+        return false;
+    for (int i = 0; i < task->microbatch; i++)
+        if (queue->microbatches[i].kept > 0)
+            return true;
+    return false;
+}
+
 void pipe_queue_end_step(struct pipe_queue *queue)
 {
     queue->active = 0;
+    queue->kept = 0;
     queue->list.at = 0;
     queue->before_backward = 0;
     for (int i = 0; i < queue->microbatch_count; i++) {
         queue->microbatches[i].backward = false;
+        queue->microbatches[i].kept = 0;
         queue->before_backward += is_before_backward(&queue->microbatches[i]);
     }
 }
@@ -211,7 +252,22 @@ static struct pipe_task *take_at(struct pipe_queue *queue, enum shoal_pipe_kind 
     queue->ready_count--;
     queue->active += kind == SHOAL_PIPE_START;
     note(queue, task, -1);
+    note_kept(queue, &task->task);
     return task;
+}
+
+/* The first of a kind that is not held for want of room; -1: none. */
+static int find_first(const struct pipe_queue *queue, enum shoal_pipe_kind kind)
+{
+    const struct pipe_heap *heap = &queue->ready[kind];
+    int found = -1;
+    if (kind != SHOAL_PIPE_FORWARD || !waits_for_room(queue, &heap->tasks[0]->task))
+        return 0;
+    for (int i = 1; i < heap->count; i++)
+        if (!waits_for_room(queue, &heap->tasks[i]->task) &&
+            (found < 0 || goes_before(heap->tasks[i], heap->tasks[found])))
+            found = i;
+    return found;
 }
 
 /* Of the tasks that are what comes next in the list, the one that came first; -1: none is ready. */
@@ -245,8 +301,11 @@ struct pipe_task *pipe_queue_take(struct pipe_queue *queue, bool in_step)
     for (int i = 0; i < SHOAL_PIPE_KIND_COUNT; i++) {
         enum shoal_pipe_kind kind =
             queue->order == SHOAL_PIPE_SIMPLE ? simple[i] : (enum shoal_pipe_kind)i;
-        if (!queue->list.has[kind] && may_run(queue, kind, in_step))
-            return take_at(queue, kind, 0);
+        if (queue->list.has[kind] || !may_run(queue, kind, in_step))
+            continue;
+        int at = find_first(queue, kind);
+        if (at >= 0)
+            return take_at(queue, kind, at);
     }
     return in_step ? take_listed(queue) : NULL;
 }

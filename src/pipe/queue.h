@@ -33,6 +33,7 @@ struct pipe_microbatch {
     int forwards;  /* tasks here that come first, and are not taken */
     int resumes;   /* RESUME tasks here that are not taken */
     bool backward; /* one of its backwards came in this step */
+    int kept;      /* FORWARD tasks that keep memory less BACKWARD tasks, both taken */
 };
 
 /* Tasks in the order in which they are to run in every step. */
@@ -47,6 +48,8 @@ struct pipe_queue {
     enum shoal_pipe_order order;
     int active_max; /* microbatches that may be under way; 0: any number */
     int active;
+    int kept_max; /* microbatches that may be kept; 0: any number */
+    int kept;     /* that are */
     struct pipe_list list;
     struct pipe_heap ready[SHOAL_PIPE_KIND_COUNT];
     struct pipe_task *first_waiting, *last_waiting;
@@ -58,7 +61,8 @@ struct pipe_queue {
     int before_backward; /* microbatches that are not as far as their backwards here */
 };
 
-void pipe_queue_init(struct pipe_queue *queue, enum shoal_pipe_order order, int active_max);
+void pipe_queue_init(struct pipe_queue *queue, enum shoal_pipe_order order, int active_max,
+                     int kept_max);
 /* Frees all tasks too. */
 void pipe_queue_release(struct pipe_queue *queue);
 
@@ -69,6 +73,8 @@ void pipe_queue_ready(struct pipe_queue *queue, struct pipe_task *task);
 /* The next task to run, which is the caller's then; NULL: none may run now. in_step: else only
  * CONTROL is given. */
 struct pipe_task *pipe_queue_take(struct pipe_queue *queue, bool in_step);
+/* The microbatch has ended where it started: nothing of it is kept. */
+void pipe_queue_over(struct pipe_queue *queue, int microbatch);
 /* Sets, or with count 0 ends, a list; between steps. */
 enum shoal_status pipe_queue_set_list(struct pipe_queue *queue, const struct shoal_pipe_run *runs,
                                       int count);

@@ -44,7 +44,7 @@ static void test_interleaved(void **state)
 {
     (void)state;
     struct pipe_queue queue;
-    pipe_queue_init(&queue, SHOAL_PIPE_INTERLEAVED, 0);
+    pipe_queue_init(&queue, SHOAL_PIPE_INTERLEAVED, 0, 0);
     add(&queue, SHOAL_PIPE_START, 2, 0);
     add(&queue, SHOAL_PIPE_FORWARD, 1, 0);
     add(&queue, SHOAL_PIPE_FORWARD, 0, 0);
@@ -63,11 +63,54 @@ static void test_interleaved(void **state)
     pipe_queue_release(&queue);
 }
 
+static struct pipe_task *add_keeping(struct pipe_queue *queue, int microbatch)
+{
+    struct pipe_task *task = add(queue, SHOAL_PIPE_FORWARD, microbatch, 0);
+    task->task.keeps = 1;
+    return task;
+}
+
+static void test_room(void **state)
+{
+    (void)state;
+    struct pipe_queue queue;
+    pipe_queue_init(&queue, SHOAL_PIPE_INTERLEAVED, 0, 2);
+    for (int i = 1; i < 6; i++)
+        add_keeping(&queue, i);
+    add_keeping(&queue, 1); /* a second call of the same */
+    expect(&queue, "F1");
+    expect(&queue, "F1");
+    expect(&queue, "F2");
+    expect(&queue, "-");
+    add_keeping(&queue, 2);
+    add(&queue, SHOAL_PIPE_FORWARD, 4, 0);
+    expect(&queue, "F2"); /* it is kept already */
+    expect(&queue, "F4"); /* keeps nothing */
+    add_keeping(&queue, 0);
+    expect(&queue, "F0"); /* the earliest, over the limit */
+    add(&queue, SHOAL_PIPE_BACKWARD, 1, 0);
+    expect(&queue, "B1");
+    expect(&queue, "-");
+    add(&queue, SHOAL_PIPE_BACKWARD, 1, 0);
+    expect(&queue, "B1");
+    expect(&queue, "-"); /* 0 and 2 are left */
+    pipe_queue_over(&queue, 2);
+    pipe_queue_over(&queue, 99);
+    pipe_queue_over(&queue, -1);
+    expect(&queue, "F3");
+    expect(&queue, "-");
+    pipe_queue_end_step(&queue);
+    expect(&queue, "F4");
+    expect(&queue, "F5");
+    expect(&queue, "-");
+    pipe_queue_release(&queue);
+}
+
 static void test_waiting(void **state)
 {
     (void)state;
     struct pipe_queue queue;
-    pipe_queue_init(&queue, SHOAL_PIPE_INTERLEAVED, 0);
+    pipe_queue_init(&queue, SHOAL_PIPE_INTERLEAVED, 0, 0);
     struct pipe_task *first = add(&queue, SHOAL_PIPE_FORWARD, 0, 1);
     struct pipe_task *second = add(&queue, SHOAL_PIPE_FORWARD, 0, 2);
     struct pipe_task *third = add(&queue, SHOAL_PIPE_FORWARD, 0, 1);
@@ -88,7 +131,7 @@ static void test_outside_of_a_step(void **state)
 {
     (void)state;
     struct pipe_queue queue;
-    pipe_queue_init(&queue, SHOAL_PIPE_INTERLEAVED, 0);
+    pipe_queue_init(&queue, SHOAL_PIPE_INTERLEAVED, 0, 0);
     add(&queue, SHOAL_PIPE_RESUME, 0, 0);
     assert_null(pipe_queue_take(&queue, false));
     struct pipe_task *control = add(&queue, SHOAL_PIPE_CONTROL, 0, 0);
@@ -104,7 +147,7 @@ static void test_active(void **state)
     (void)state;
     for (int order = SHOAL_PIPE_INTERLEAVED; order <= SHOAL_PIPE_SIMPLE; order++) {
         struct pipe_queue queue;
-        pipe_queue_init(&queue, (enum shoal_pipe_order)order, 2);
+        pipe_queue_init(&queue, (enum shoal_pipe_order)order, 2, 0);
         for (int i = 0; i < 4; i++)
             add(&queue, SHOAL_PIPE_START, i, 0);
         expect(&queue, "S0");
@@ -127,7 +170,7 @@ static void test_simple_with_backwards_from_the_start(void **state)
 {
     (void)state;
     struct pipe_queue queue;
-    pipe_queue_init(&queue, SHOAL_PIPE_SIMPLE, 0);
+    pipe_queue_init(&queue, SHOAL_PIPE_SIMPLE, 0, 0);
     struct pipe_task *forward = NULL, *backward[2] = {NULL};
     for (int i = 0; i < 2; i++)
         forward = add(&queue, SHOAL_PIPE_FORWARD, i, i);
@@ -149,7 +192,7 @@ static void test_simple(void **state)
 {
     (void)state;
     struct pipe_queue queue;
-    pipe_queue_init(&queue, SHOAL_PIPE_SIMPLE, 0);
+    pipe_queue_init(&queue, SHOAL_PIPE_SIMPLE, 0, 0);
     add(&queue, SHOAL_PIPE_START, 0, 0);
     add(&queue, SHOAL_PIPE_START, 1, 0);
     expect(&queue, "S0");
@@ -178,7 +221,7 @@ static void test_list(void **state)
     const struct shoal_pipe_run runs[] = {{.kind = SHOAL_PIPE_FORWARD, .microbatch = 1},
                                           {.kind = SHOAL_PIPE_BACKWARD, .microbatch = 1},
                                           {.kind = SHOAL_PIPE_FORWARD, .microbatch = 0}};
-    pipe_queue_init(&queue, SHOAL_PIPE_SIMPLE, 0);
+    pipe_queue_init(&queue, SHOAL_PIPE_SIMPLE, 0, 0);
     assert_int_equal(pipe_queue_set_list(&queue, runs, 3), SHOAL_OK);
     for (int step = 0; step < 2; step++) {
         add(&queue, SHOAL_PIPE_FORWARD, 0, 0);
@@ -207,7 +250,7 @@ static void test_heaps(void **state)
     (void)state;
     struct pipe_queue queue;
     uint64_t random = 1;
-    pipe_queue_init(&queue, SHOAL_PIPE_INTERLEAVED, 0);
+    pipe_queue_init(&queue, SHOAL_PIPE_INTERLEAVED, 0, 0);
     for (int i = 0; i < 3000; i++) {
         random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         add(&queue, (enum shoal_pipe_kind)((random >> 33) % SHOAL_PIPE_KIND_COUNT),
@@ -235,6 +278,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_room),
         cmocka_unit_test(test_waiting),
         cmocka_unit_test(test_outside_of_a_step),
         cmocka_unit_test(test_active),

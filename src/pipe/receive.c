@@ -79,6 +79,7 @@ static enum shoal_status carry_out(struct pipe *pipe, int from, const struct pip
     case LETTER_VALUE: return pipe_value_arrives(pipe, from, header, body, data);
     case LETTER_DROP: return drop(pipe, from, header);
     case LETTER_RETURN: return view_is_back(pipe, header);
+    case LETTER_OVER: pipe_queue_over(&pipe->queue, header->microbatch); break;
     case LETTER_MARK: pipe->marks[from]++; break;
     case LETTER_ASK: answer(pipe, from); break;
     case LETTER_TELL: take_answer(pipe, from, header); break;

@@ -84,7 +84,8 @@ enum shoal_status pipe_task_arrives(struct pipe *pipe, int from, const struct pi
                                    .needs = (const uint64_t *)body,
                                    .need_count = (int)header->count,
                                    .blob = body + sizeof(uint64_t) * header->count,
-                                   .blob_bytes = header->small_bytes};
+                                   .blob_bytes = header->small_bytes,
+                                   .keeps = header->way != 0};
     if (header->kind < 0 || header->kind >= SHOAL_PIPE_KIND_COUNT || header->module < -1 ||
         header->module >= pipe->module_count || header->microbatch < 0 ||
         header->microbatch > PIPE_MICROBATCH_MAX)
@@ -133,7 +134,8 @@ static enum shoal_status give(struct pipe *pipe, const struct shoal_pipe_task *t
                                  .module = task->module,
                                  .microbatch = task->microbatch,
                                  .count = (uint32_t)task->need_count,
-                                 .small_bytes = (uint32_t)task->blob_bytes};
+                                 .small_bytes = (uint32_t)task->blob_bytes,
+                                 .way = task->keeps != 0};
     struct pipe_part parts[] = {{task->needs, sizeof(uint64_t) * (size_t)task->need_count},
                                 {task->blob, task->blob_bytes}};
     pipe_post(pipe, task->rank, header, parts, 2);
@@ -366,11 +368,22 @@ enum shoal_status pipe_next(struct pipe *pipe, int64_t timeout_ms, struct shoal_
     return status;
 }
 
+static void tell_over(struct pipe *pipe, int microbatch)
+{
+    struct pipe_header header = {.type = LETTER_OVER, .microbatch = microbatch};
+    pipe_queue_over(&pipe->queue, microbatch);
+    for (int i = 0; i < pipe->group->size; i++)
+        if (i != pipe->group->rank)
+            pipe_post(pipe, i, header, NULL, 0);
+}
+
 enum shoal_status pipe_microbatch_end(struct pipe *pipe)
 {
     pthread_mutex_lock(&pipe->lock);
     bool any = pipe->queue.active > 0;
     pipe->queue.active -= any;
+    if (any && pipe->runs_task)
+        tell_over(pipe, pipe->current->task.microbatch);
     pipe_changed(pipe);
     pipe_unlock(pipe);
     return any ? SHOAL_OK

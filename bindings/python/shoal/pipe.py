@@ -47,6 +47,7 @@ class Task:
     module: int = -1
     blob: bytes = b""
     needs: Sequence[int] = field(default_factory=tuple)
+    keeps: bool = False
 
 
 @dataclass
@@ -66,6 +67,7 @@ class _Options(ctypes.Structure):
         ("module_count", c_int),
         ("module_names", POINTER(c_char_p)),
         ("runs", POINTER(c_ubyte)),
+        ("kept_microbatches", c_int),
     ]
 
 
@@ -94,6 +96,7 @@ class _Task(ctypes.Structure):
         ("blob_bytes", c_size_t),
         ("needs", POINTER(c_uint64)),
         ("need_count", c_int),
+        ("keeps", c_int),
     ]
 
 
@@ -155,6 +158,7 @@ class Pipe:
         runs: Of each module, whether this rank runs it.
         order: Which task goes first.
         active_microbatches: So many may be under way on the rank that starts them; 0: any.
+        kept_microbatches: Of so many at a time forward passes keep memory on this rank; 0: any.
 
     Raises:
         Error: of every method; the text says who and why.
@@ -168,6 +172,7 @@ class Pipe:
         runs: Sequence[bool],
         order: Order = Order.INTERLEAVED,
         active_microbatches: int = 0,
+        kept_microbatches: int = 0,
     ):
         self.group = group
         self.rank = LIBRARY.shoal_group_rank(group)
@@ -182,6 +187,7 @@ class Pipe:
             len(module_names),
             names,
             flags,
+            kept_microbatches,
         )
         self.handle = PIPE()
         self._call("create", group, byref(options), byref(self.handle), first=())
@@ -240,6 +246,7 @@ class Pipe:
             len(task.blob),
             needs,
             len(needs),
+            task.keeps,
         )
         self._call("submit", byref(made))
 
