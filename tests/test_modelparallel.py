@@ -7,6 +7,8 @@ Functions named job_* run on the ranks.
 
 from __future__ import annotations
 
+import time
+
 import forked_jobs
 import pytest
 
@@ -184,6 +186,77 @@ def test_two_runs_have_the_same_bits(two):
     assert runs[0][0][0] == runs[1][0][0]
     for name, one in runs[0][0][1].items():
         assert torch.equal(one, runs[1][1][1][name])
+
+
+class Slow(torch.autograd.Function):
+    """The identity; its backward pass takes a while."""
+
+    @staticmethod
+    def forward(ctx, tensor, seconds):
+        ctx.seconds = seconds
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gradient = gradient * 1  # waits for a promise
+        time.sleep(ctx.seconds)
+        return gradient, None
+
+
+class SlowLinear(torch.nn.Linear):
+    def __init__(self, seconds):
+        super().__init__(WIDTH, WIDTH)
+        self.seconds = seconds
+
+    def forward(self, hidden):
+        return Slow.apply(super().forward(hidden), self.seconds)
+
+
+class CallsTwice(torch.nn.Module):
+    """One module twice: of its two gradients one waits for the leader, one for another stage."""
+
+    def __init__(self, here, there):
+        import smdistributed.modelparallel.torch as smp
+
+        super().__init__()
+        self.near = torch.nn.Linear(WIDTH, WIDTH)
+        with smp.partition(1):
+            self.twice = torch.nn.Linear(WIDTH, WIDTH)
+        with smp.partition(2):
+            self.far = SlowLinear(there)
+        self.here = here
+
+    def forward(self, inputs):
+        hidden = self.near(inputs)
+        other = torch.tanh(hidden)
+        first = Slow.apply(self.twice(hidden), self.here)
+        return self.far(self.twice(other)) + first
+
+
+def job_gradients(rank, size, here, there):
+    import smdistributed.modelparallel.torch as smp
+
+    by_hand = {"auto_partition": False, "default_partition": 0}
+    smp.init({"partitions": 3, "microbatches": 2, "deterministic_server": True} | by_hand)
+    torch.manual_seed(1)
+    model = smp.DistributedModel(CallsTwice(here, there))
+
+    @smp.step
+    def train(model, inputs):
+        model.backward(model(inputs).square().sum())
+
+    train(model, torch.randn(4 * WIDTH, WIDTH))
+    return {name: one.grad for name, one in model.local_named_parameters()}
+
+
+def test_a_module_called_twice_adds_gradients_in_one_order(two):
+    slow_here, slow_there = (
+        two.of(3).run(job_gradients, *delays) for delays in [(0.1, 0), (0, 0.1)]
+    )
+    assert slow_here[1].keys() == {"twice.weight", "twice.bias"}
+    for here, there in zip(slow_here, slow_there, strict=True):
+        for name, gradient in here.items():
+            assert torch.equal(gradient, there[name]), name
 
 
 class Halves(torch.nn.Module):

@@ -43,11 +43,16 @@ def jobs():
         yield started
 
 
-def job_example(rank, size, config, output, *arguments):
+def configure(config):
+    """Before Transformers is imported."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     if config:
         os.environ["SM_HP_MP_PARAMETERS"] = json.dumps(config)
         os.environ["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_mpi_enabled": true}'
+
+
+def job_example(rank, size, config, output, *arguments):
+    configure(config)
     sys.argv = [str(SCRIPT), *SMALL, "--output", str(output), *map(str, arguments)]
     runpy.run_path(str(SCRIPT), run_name="__main__")
 
@@ -110,6 +115,24 @@ def test_two_stages_go_on_from_a_checkpoint(jobs, alone, tmp_path):
     again = tmp_path / "again"
     jobs.run(job_example, CONFIG, again, "--batch", 16, "--resume", tmp_path / "checkpoint-2")
     assert_same(again, alone, first_step=3)
+
+
+def job_evaluate_first(rank, size, config, output, *arguments):
+    configure(config)
+    from smdistributed.modelparallel.torch import trainer
+
+    class EvaluatesFirst(trainer.Trainer):
+        def train(self, **named):
+            assert self.evaluate()["eval_loss"] == self.evaluate()["eval_loss"]
+            return super().train(**named)
+
+    trainer.Trainer = EvaluatesFirst
+    job_example(rank, size, config, output, *arguments)
+
+
+def test_evaluations_before_training_change_nothing(jobs, alone, tmp_path):
+    jobs.run(job_evaluate_first, CONFIG, tmp_path, "--batch", 16)
+    assert_same(tmp_path, alone)
 
 
 def test_fp16_of_the_configuration_is_used(jobs, alone, tmp_path):

@@ -11,6 +11,7 @@
 #include "arena.h"
 #include "calls.h"
 #include "fusion.h"
+#include "tensor_pipe.h"
 
 namespace shoal_torch
 {
@@ -652,6 +653,25 @@ pybind11::dict fuse_traffic(Fuse &fuse)
     return named_counters(fuse.traffic());
 }
 
+void define_tensor_pipe(pybind11::module_ &module)
+{
+    pybind11::class_<TensorPipe::Promised>(module, "Promised")
+        .def_readonly("value", &TensorPipe::Promised::value);
+    pybind11::class_<TensorPipe>(module, "TensorPipe")
+        .def(pybind11::init<uintptr_t, pybind11::function>())
+        .def("close", &TensorPipe::close)
+        .def("promise", &TensorPipe::promise)
+        .def("promised", &TensorPipe::promised)
+        .def("drop", &TensorPipe::drop)
+        .def("release", &TensorPipe::release)
+        .def("put", &TensorPipe::put)
+        .def("put_later", &TensorPipe::put_later)
+        .def("flush", &TensorPipe::flush)
+        .def("view", &TensorPipe::view)
+        .def("submit", &TensorPipe::submit)
+        .def("next", &TensorPipe::next);
+}
+
 /* Whether it is this one. */
 bool is_shoal(const c10::intrusive_ptr<c10d::Backend> &backend)
 {
@@ -679,6 +699,7 @@ PYBIND11_MODULE(shoal_torch_backend, module)
         .def("counters", &shoal_torch::fuse_counters)
         .def("traffic", &shoal_torch::fuse_traffic);
     module.def("make_fuse", &shoal_torch::make_fuse);
+    shoal_torch::define_tensor_pipe(module);
     module.attr("compressions") = shoal_torch::compressions();
     module.def("leave_arena", [] { shoal_torch::ArenaAllocator::scope().reset(); });
     module.def(

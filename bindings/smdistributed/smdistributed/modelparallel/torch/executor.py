@@ -2,10 +2,11 @@
 """Who computes on a rank: threads, of which one at a time has the turn.
 
 Who has the turn takes tasks from the pipe, in the order that the pipe gives them, and carries them
-out itself. A task that needs a value which is not there yet *suspends*: its thread gives the turn
-to an idle one, which takes the next task, and sleeps. The pipe gives a RESUME task when the value
-has come; who takes that gives the turn to the thread that sleeps, and is idle. So threads change
-only where a task waits, and where none does the main thread carries out everything.
+out itself. A task that needs a value which is not there yet *suspends*: its thread takes the next
+task, gives it and the turn to an idle thread, and sleeps. The pipe gives a RESUME task when the
+value has come; who takes that gives the turn to the thread that sleeps, and is idle. So threads
+change only where a task waits and others run meanwhile, and where none waits the main thread
+carries out everything.
 
 Threads, and not coroutines, because what waits may have the frames of autograd's engine between
 itself and us.
@@ -51,6 +52,7 @@ class Executor:
         self.awaited: dict[int, Callable[[], None]] = {}
         self.awaited_count = 0
         self.resumed: Seat | None = None  # gets the turn once the RESUME task is done
+        self.handed: Task | None = None  # is the next one, for who gets the turn
         self.failure: BaseException | None = None
         self.is_over: Callable[[], bool] | None = None  # None: no step
         self._seats = threading.local()
@@ -75,16 +77,20 @@ class Executor:
     def _serve(self, seat: Seat) -> None:
         """With the turn, until the step is over or has failed."""
         while not self.failure and not self.is_over():
+            task, self.handed = self.handed, None
             try:
-                self._run_one(self.pipe.next())
+                self._run_one(task or self.pipe.next())
             except _Cancelled:
                 pass
             except BaseException as error:
                 self.failure = self.failure or error
             if self.resumed:
-                target, self.resumed = self.resumed, None
                 self.idle.append(seat)
-                self._give_turn(seat, target)
+                self._give_turn(seat, self._take_resumed())
+
+    def _take_resumed(self) -> Seat:
+        target, self.resumed = self.resumed, None
+        return target
 
     def _run_one(self, task: Task) -> None:
         if task.kind == Kind.RESUME:
@@ -133,7 +139,7 @@ class Executor:
         self.suspended.clear()
         self.awaited.clear()
         self.main.is_cancelled = False
-        self.failure = self.resumed = None
+        self.failure = self.resumed = self.handed = None
 
     def when_come(
         self, values: Sequence[int], microbatch: int, function: Callable[[], None]
@@ -159,10 +165,26 @@ class Executor:
     def suspend(self, seat: Seat) -> None:
         """In its own thread: until somebody resumes it."""
         self.suspended.add(seat)
-        self._give_turn(seat, self.idle.pop() if self.idle else self._begin_thread())
+        target = self._next_seat()
+        if target is not seat:
+            self._give_turn(seat, target)
         if seat.is_cancelled:
             seat.is_cancelled = False
             raise _Cancelled
+
+    def _next_seat(self) -> Seat:
+        """Takes a task: who goes on with it. If that has failed, somebody sees to the end."""
+        try:
+            task = self.pipe.next()
+            if task.kind == Kind.RESUME:
+                self._run_one(task)
+            else:
+                self.handed = task
+        except BaseException as error:
+            self.failure = self.failure or error
+        if self.resumed:
+            return self._take_resumed()
+        return self.idle.pop() if self.idle else self._begin_thread()
 
     def resume(self, seat: Seat) -> None:
         """In what when_come calls: the seat has the turn next."""

@@ -6,6 +6,7 @@ passes of as many microbatches as the schedule keeps at a time (docs/modelparall
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
@@ -38,6 +39,7 @@ class Memory:
     optimizer: Its state.
     microbatch: What is kept of one microbatch.
     kept: What is kept at a time, of all microbatches under way, at most.
+    microbatches: Of so many something is kept at a time, at most.
     working: What a module needs while it computes: some tensors like its largest result; and a
         second gradient of a parameter before it is added.
     peak: All of it at the worst moment of a step.
@@ -48,6 +50,7 @@ class Memory:
     optimizer: int
     microbatch: int
     kept: int
+    microbatches: int
     working: int
     peak: int
 
@@ -239,4 +242,13 @@ class Forecast:
         optimizer = round(self.share * updated)
         later = gradients + kept - (microbatch if at_once else 0)
         peak = parameters + optimizer + working + max(kept, later)
-        return Memory(parameters, gradients, optimizer, microbatch, kept, working, peak)
+        count = math.ceil(kept / microbatch) if microbatch else 0
+        return Memory(parameters, gradients, optimizer, microbatch, kept, count, working, peak)
+
+
+def kept_microbatches(memories: Sequence[Memory], stage: int, config: Config) -> int:
+    """Of so many something may be kept on a stage at a time: those that were foreseen. 0: of any
+    number, as on the leader, which starts no more than active_microbatches."""
+    if stage == LEADER or not memories or config.pipeline == "simple":
+        return 0
+    return memories[stage].microbatches

@@ -13,20 +13,22 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from shoal import Error
-from shoal.pipe import Order, Pipe
+from shoal.pipe import Order
 from shoal.plan import Load
 from shoal.torch import group_handle
+from shoal.torch.pipe import TensorPipe
 from torch.distributed.algorithms.join import Join, Joinable
 from torch.utils._pytree import tree_map_only
 from torch.utils.hooks import RemovableHandle
 
 from . import delayed, memory, partitioning, tracing
+from .calls import Shape
 from .collective import gather_objects, gather_objects_to_first
 from .data_parallel import GradientMeans
 from .exceptions import CheckpointError, PartitionError, SMPError, StepUsageError
 from .joining import Joining, Pass
 from .promise import edge_of
-from .stage import Shape, Stage
+from .stage import Stage
 from .state_mod import PARTIAL, state
 from .sums import FusedSums, GradBucket, HookedSums
 
@@ -73,7 +75,7 @@ class DistributedModel(torch.nn.Module, Joinable):
     ):
         torch.nn.Module.__init__(self)
         Joinable.__init__(self)
-        _check_model(module)
+        partitioning.check_divisible(module)
         self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(state.cfg.precision)
         self.is_delayed = delayed.is_delayed(module.modules())
         if self.dtype is not None:
@@ -176,6 +178,8 @@ class DistributedModel(torch.nn.Module, Joinable):
             given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else grad_tensors
             grad_tensors = [one * scale for one in given]
         torch.autograd.backward([edge_of(one) for one in tensors], grad_tensors)
+        if self.stage is not None:
+            self.stage.pass_turn()
         if not state.is_in_step:
             self.after_step()
 
@@ -295,15 +299,17 @@ class DistributedModel(torch.nn.Module, Joinable):
         topology = state.topology
         rank = topology.rank_in("pp")
         simple = state.cfg.pipeline == "simple"
-        pipe = Pipe(
+        pipe = TensorPipe(
             group_handle(topology.process_groups["pp"]),
             type(self.module).__name__,
             self.tree.names,
             [owner == rank for owner in owners],
             Order.SIMPLE if simple else Order.INTERLEAVED,
             0 if simple else state.cfg.active_microbatches,
+            memory.kept_microbatches(self.memories, rank, state.cfg),
         )
-        self.stage = Stage(pipe, self.tree.modules, self.tree.names, owners)
+        in_order = state.cfg.deterministic_server
+        self.stage = Stage(pipe, self.tree.modules, self.tree.names, owners, in_order)
         self.stage.shapes |= shapes
         for number, owner in enumerate(owners):
             if owner != rank:
@@ -728,24 +734,6 @@ class DistributedModel(torch.nn.Module, Joinable):
         handle = RemovableHandle(self.step_hooks)
         self.step_hooks[handle.id] = hook
         return handle
-
-
-def _check_model(module: torch.nn.Module) -> None:
-    """That it can be divided."""
-    if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"DistributedModel is of a torch.nn.Module, not of {type(module).__name__}")
-    for name, one in module.named_modules():
-        what = f"module {name}" if name else "the model"
-        if isinstance(one, torch.nn.parallel.DistributedDataParallel | torch.nn.DataParallel):
-            raise StepUsageError(
-                f"{what} is a {type(one).__name__}: wrap what is in it, and set 'ddp': true in the "
-                "configuration for data parallel copies"
-            )
-        if isinstance(one, torch.jit.ScriptModule):
-            raise StepUsageError(
-                f"{what} is a ScriptModule, whose calls can't go to other ranks: wrap the model "
-                "from before torch.jit.script or torch.jit.trace"
-            )
 
 
 def _check_ddp(call: str) -> None:

@@ -13,7 +13,7 @@ from shoal import plan
 
 from .checkpointing import is_kept_whole
 from .config import Config
-from .exceptions import PartitionError
+from .exceptions import PartitionError, StepUsageError
 from .state_mod import state
 from .tracing import Seen, Trace
 
@@ -51,6 +51,24 @@ def _check_index(index: int, where: str) -> None:
     stages = state.cfg.pipeline_parallel_degree
     if not 0 <= index < stages:
         raise PartitionError(f"{where}: there is no partition {index} of {stages}")
+
+
+def check_divisible(module: torch.nn.Module) -> None:
+    """That it can be divided."""
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"DistributedModel is of a torch.nn.Module, not of {type(module).__name__}")
+    for name, one in module.named_modules():
+        what = f"module {name}" if name else "the model"
+        if isinstance(one, torch.nn.parallel.DistributedDataParallel | torch.nn.DataParallel):
+            raise StepUsageError(
+                f"{what} is a {type(one).__name__}: wrap what is in it, and set 'ddp': true in the "
+                "configuration for data parallel copies"
+            )
+        if isinstance(one, torch.jit.ScriptModule):
+            raise StepUsageError(
+                f"{what} is a ScriptModule, whose calls can't go to other ranks: wrap the model "
+                "from before torch.jit.script or torch.jit.trace"
+            )
 
 
 @dataclass

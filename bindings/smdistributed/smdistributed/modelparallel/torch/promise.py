@@ -94,13 +94,20 @@ class Promise(torch.Tensor):
         meta: Of the tensor.
         value: The number of the value that will hold the data (runtime.py).
         fetch: Gives the data of a value, as a tensor without graph; waits for it.
+        keeper: Lives as long as the promise.
     """
 
     @staticmethod
-    def __new__(cls, meta: Meta, value: int, fetch: Callable[[Promise], torch.Tensor]) -> Promise:
+    def __new__(
+        cls,
+        meta: Meta,
+        value: int,
+        fetch: Callable[[Promise], torch.Tensor],
+        keeper: Any = None,
+    ) -> Promise:
         made = torch.Tensor._make_wrapper_subclass(cls, meta.shape, dtype=meta.dtype)
-        made.value = value
-        made._fetch = fetch
+        made.meta, made.value = meta, value
+        made._fetch, made._keeper = fetch, keeper
         made._data = None
         made._tensor = None
         made.is_written = False

@@ -14,72 +14,23 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
-from shoal.pipe import NEEDS_MAX, Kind, Pipe, Task
+from shoal.pipe import NEEDS_MAX, Kind, Task
+from shoal.torch.pipe import TensorPipe
 
 from . import shortage
+from .calls import Backward, Call, Forward, Mode, Shape, Site
 from .exceptions import OutOfMemoryError, StepError
 from .executor import Executor
 from .promise import Meta, Promise
-from .structure import fill_in, packed, take_out, unpacked
+from .structure import NotPlain, fill_in, packed, signature, take_out, unpacked
 
-
-@dataclass(frozen=True)
-class Mode:
-    """What of the caller's thread holds in the owner's too."""
-
-    grad: bool
-    autocast: torch.dtype | None
-
-    @classmethod
-    def current(cls) -> Mode:
-        autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-        return cls(torch.is_grad_enabled(), autocast)
-
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        on = self.autocast is not None
-        with torch.set_grad_enabled(self.grad):
-            if not on and not torch.is_autocast_enabled("cpu"):
-                yield
-                return
-            with torch.autocast("cpu", self.autocast, enabled=on):
-                yield
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Of a result: its structure with slots, and what is known of each tensor."""
-
-    structure: Any
-    metas: tuple[Meta, ...]
-
-
-@dataclass
-class Call:
-    """Of a module elsewhere, as the caller sees it.
-
-    number: The value that says that its forward task is done.
-    is_asked: Its backward task was submitted.
-    is_done: The task that made it has ended, so its forward task has too.
-    """
-
-    module: int
-    owner: int
-    microbatch: int
-    arguments: bytes
-    inputs: tuple[Meta, ...]
-    number: int = 0
-    is_asked: bool = False
-    is_done: bool = False
-    shape: Shape | None = None
+SITES_MAX = 4096  # so many kinds of calls are known by their number
 
 
 @dataclass
@@ -88,6 +39,7 @@ class Made:
 
     inputs: list[torch.Tensor]
     outputs: list[torch.Tensor]
+    metas: tuple[Meta, ...]
 
 
 class _Remote(torch.autograd.Function):
@@ -99,7 +51,7 @@ class _Remote(torch.autograd.Function):
         ctx.stage, ctx.call = stage, call
         ctx.set_materialize_grads(False)
         results = stage.forward(call, tensors)
-        metas = call.shape.metas
+        metas = call.site.shape.metas
         without = [one for one, meta in zip(results, metas, strict=True) if not meta.requires_grad]
         ctx.mark_non_differentiable(*without)
         return results
@@ -111,12 +63,17 @@ class _Remote(torch.autograd.Function):
 
 @dataclass
 class Progress:
-    """Of the task that a thread carries out: the calls that it made, and the values that say that
-    backward passes which it asked for are done."""
+    """Of the task that a thread carries out.
+
+    calls: That it made.
+    backwards: Values that say that backward passes which it asked for are done.
+    unasked: So many calls may have a backward pass, and it was not asked for.
+    """
 
     microbatch: int
     calls: list[Call] = field(default_factory=list)
     backwards: list[int] = field(default_factory=list)
+    unasked: int = 0
 
 
 class _Local(threading.local):
@@ -131,23 +88,32 @@ class Stage:
         modules: All of the model's, in the same order on all ranks.
         names: Of them.
         owners: Rank of each.
+        keeps_order: Backward passes that this rank asks another one for begin in the order in which
+            it does, whatever their gradients wait for.
     """
 
     def __init__(
         self,
-        pipe: Pipe,
+        pipe: TensorPipe,
         modules: Sequence[torch.nn.Module],
         names: Sequence[str],
         owners: Sequence[int],
+        keeps_order: bool = False,
     ):
+        self.keeps_order = keeps_order
+        self.last_asked: dict[int, int] = {}  # of each rank, if it may not be done
         self.pipe, self.modules, self.names, self.owners = pipe, modules, names, owners
         self.carry_out_other: Callable[[Task], None] | None = None  # START and CONTROL
         self.executor = Executor(pipe, self._carry_out)
         self.shapes: dict[tuple, Shape] = {}
+        self.sites: dict[tuple, Site] = {}  # of calls from here
+        self.known: dict[tuple[int, int], Site] = {}  # of calls to here, by caller and number
+        self.changes: dict[int, bool] = {}  # whether a module works in place
         self.made: dict[int, Made] = {}
         self.progress = _Local()
         self.turns: dict[int, int] = {}  # values that say that it is a microbatch's turn
         self.without_turn: set[int] = set()
+        self.has_turn: int | None = None
         self.all_together = False
         self.anchor = torch.empty(0, requires_grad=True)
         self.failed_where = ""  # of the task that has failed
@@ -155,29 +121,17 @@ class Stage:
     # ---- values
 
     def _promise(self, meta: Meta, home: int) -> Promise:
-        value = self.pipe.promise(home)
-        promise = Promise(meta, value, self._fetch)
-        weakref.finalize(promise, self._drop, value)
-        return promise
-
-    def _drop(self, value: int) -> None:
-        """Of something that may live longer than the pipe."""
-        if self.pipe.handle:
-            self.pipe.drop(value)
+        """Its value is dropped with it."""
+        promised = self.pipe.promised(home)
+        return Promise(meta, promised.value, self._fetch, promised)
 
     def _fetch(self, promise: Promise) -> torch.Tensor:
         self.executor.wait([promise.value], self.progress.now.microbatch)
-        meta = Meta(tuple(promise.shape), promise.dtype, False)
-        return self._view(promise.value, meta)
-
-    def _view(self, value: int, meta: Meta) -> torch.Tensor:
-        """A value of one tensor that a task needed; it is released with the tensor."""
-        ((address, size),) = self.pipe.value(value).buffers
-        return view(address, size, meta, partial(self.pipe.release, value))
+        return self.pipe.view(promise.value, promise.meta.shape, promise.meta.dtype, False)
 
     def take(self, value: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """A copy of a value of one tensor that a task needed."""
-        return self._view(value, Meta(shape, dtype, False)).clone()
+        return self.pipe.view(value, shape, dtype, False).clone()
 
     def send(self, task: Task, tensors: Sequence[torch.Tensor]) -> None:
         """Submits the task, with these tensors' values as what it needs."""
@@ -187,53 +141,74 @@ class Stage:
                 task.needs.append(tensor.value)
                 continue
             value = self.pipe.promise(self.pipe.rank)
-            self._put(value, [tensor])
+            self.pipe.put(value, [tensor])
             task.needs.append(value)
             made.append(value)
         self.pipe.submit(task)
         for value in made:
             self.pipe.drop(value)
 
-    def _put(self, value: int, tensors: Sequence[torch.Tensor], descriptor: bytes = b"") -> None:
-        plain = [tensor.detach().contiguous() for tensor in tensors]
-        self.pipe.put(value, descriptor, [(tensor.data_ptr(), tensor.nbytes) for tensor in plain])
-
     # ---- calls of modules elsewhere
 
     def call(self, module: int, *args: Any, **kwargs: Any) -> Any:
         """A module that lives elsewhere: its result, with promises for tensors."""
-        structure, tensors = take_out((args, kwargs))
-        tensors = [_unless_written(tensor) for tensor in tensors]
-        arguments = packed((Mode.current(), structure), f"arguments of {self.names[module]}")
-        inputs = tuple(Meta.of(tensor) for tensor in tensors)
-        microbatch = self.progress.now.microbatch
-        call = Call(module, self.owners[module], microbatch, arguments, inputs)
+        with torch._C.DisableTorchFunctionSubclass():  # promises are looked at, not read
+            site, tensors = self._site_of(module, args, kwargs)
+        call = Call(site, self.owners[module], self.progress.now.microbatch)
         results = _Remote.apply(self, call, self.anchor, *tensors)
-        return fill_in(call.shape.structure, results)
+        return fill_in(site.shape.structure, results)
+
+    def _site_of(
+        self, module: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Site, list[torch.Tensor]]:
+        tensors: list[torch.Tensor] = []
+        mode = Mode.current()
+        try:
+            what = signature((args, kwargs), tensors)
+        except NotPlain:
+            what = None
+            _, tensors = take_out((args, kwargs))
+        tensors = [_unless_written(tensor) for tensor in tensors]
+        inputs = tuple(Meta.of(tensor) for tensor in tensors)
+        key = module, mode, what, inputs
+        site = None if what is None else self.sites.get(key)
+        if site is None:
+            site = self._new_site(module, mode, take_out((args, kwargs))[0], inputs)
+            if what is not None and len(self.sites) < SITES_MAX:
+                self.sites[key] = site
+                site.number = len(self.sites)
+        return site, tensors
+
+    def _new_site(self, module: int, mode: Mode, structure: Any, inputs: tuple[Meta, ...]) -> Site:
+        arguments = packed((mode, structure), f"arguments of {self.names[module]}")
+        key = module, arguments, inputs
+        return Site(module, 0, mode, structure, inputs, self.shapes.get(key), key)
 
     def forward(self, call: Call, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        key = call.module, call.arguments, call.inputs
         call.number = self.pipe.promise(call.owner)
-        self.progress.now.calls.append(call)
-        call.shape = self.shapes.get(key)
-        if call.shape is None:
-            call.shape, results = self._first_forward(call, tensors)
-            self.shapes[key] = call.shape
-        else:
-            results = tuple(self._promise(meta, call.owner) for meta in call.shape.metas)
-            self._send_forward(call, tensors, [promise.value for promise in results])
+        progress = self.progress.now
+        progress.calls.append(call)
+        shape = call.site.shape
+        progress.unasked += shape is None or shape.has_gradients
+        if shape is None:
+            return self._first_forward(call, tensors)
+        results = tuple(self._promise(meta, call.owner) for meta in call.site.shape.metas)
+        self._send_forward(call, tensors, [promise.value for promise in results])
         return results
 
     def _send_forward(
         self, call: Call, tensors: Sequence[torch.Tensor], results: Sequence[int]
     ) -> None:
-        request = call.number, call.arguments, call.inputs, call.shape, results
-        blob = packed(request, f"arguments of {self.names[call.module]}")
-        self.send(Task(Kind.FORWARD, call.owner, call.microbatch, call.module, blob, []), tensors)
+        site = call.site
+        forward = Forward(site, call.number, site.shape, results)
+        blob = forward.blob(f"arguments of {self.names[site.module]}")
+        keeps = site.mode.grad and (site.shape is None or site.shape.has_gradients)
+        task = Task(Kind.FORWARD, call.owner, call.microbatch, site.module, blob, [], keeps)
+        self.send(task, tensors)
 
     def _first_forward(
         self, call: Call, tensors: Sequence[torch.Tensor]
-    ) -> tuple[Shape, tuple[torch.Tensor, ...]]:
+    ) -> tuple[torch.Tensor, ...]:
         """All results come as one value, with their shape."""
         whole = self.pipe.promise(call.owner)
         self._send_forward(call, tensors, [whole])
@@ -241,12 +216,13 @@ class Stage:
         value = self.pipe.value(whole)
         shape = unpacked(value.descriptor)
         results = tuple(
-            view(address, size, meta, lambda: None).clone()
+            _copied(address, size, meta)
             for (address, size), meta in zip(value.buffers, shape.metas, strict=True)
         )
         self.pipe.release(whole)
         self.pipe.drop(whole)
-        return shape, results
+        self.shapes[call.site.key] = call.site.shape = shape
+        return results
 
     def backward(
         self, call: Call, gradients: Sequence[torch.Tensor | None]
@@ -254,17 +230,28 @@ class Stage:
         """Promises of the gradients of those arguments that want one."""
         given = [i for i, gradient in enumerate(gradients) if gradient is not None]
         results = [
-            self._promise(meta, call.owner) if meta.requires_grad else None for meta in call.inputs
+            self._promise(meta, call.owner) if meta.requires_grad else None
+            for meta in call.site.inputs
         ]
         done = self.pipe.promise(call.owner)
         self.progress.now.backwards.append(done)
         numbers = [promise.value if promise is not None else 0 for promise in results]
-        blob = packed((call.number, done, given, numbers), "a backward pass")
+        blob = Backward(call.number, done, given, numbers).blob()
         needs = [] if call.is_done else [call.number]
-        task = Task(Kind.BACKWARD, call.owner, call.microbatch, call.module, blob, needs)
+        if self.keeps_order:
+            needs += filter(None, [self.last_asked.get(call.owner)])
+            self.last_asked[call.owner] = done
+        task = Task(Kind.BACKWARD, call.owner, call.microbatch, call.site.module, blob, needs)
         self.send(task, [gradients[i] for i in given])
-        call.is_asked = True
+        self._note_asked(call)
         return results
+
+    def _note_asked(self, call: Call) -> None:
+        progress = self.progress.now
+        progress.unasked -= not call.is_asked
+        call.is_asked = True
+        if progress.unasked == 0:
+            self.pass_turn()
 
     def end_calls(self) -> None:
         """Until all calls that the present task has made, and all backward passes that it has asked
@@ -275,7 +262,7 @@ class Stage:
         for first in range(0, len(needed), NEEDS_MAX):
             self._wait_for_last_time(needed[first : first + NEEDS_MAX], progress.microbatch)
         for call in progress.calls:
-            call.is_done = True
+            call.is_done = call.site.is_known = True
             if call.is_asked:
                 self.pipe.drop(call.number)
 
@@ -283,11 +270,13 @@ class Stage:
         """Nothing else needs these values."""
         seat = self.executor.present_seat()
         self.executor.when_come(values, microbatch, partial(self.executor.resume, seat))
-        for value in values:
-            self.pipe.drop(value)
         self.executor.suspend(seat)
+        self.last_asked = {
+            rank: done for rank, done in self.last_asked.items() if done not in values
+        }
         for value in values:
             self.pipe.release(value)
+            self.pipe.drop(value)
 
     # ---- tasks for this rank
 
@@ -311,37 +300,50 @@ class Stage:
         """The innermost module that an error comes from, and the task."""
         name = shortage.innermost(error, self.modules, self.names)
         if task.kind in (Kind.FORWARD, Kind.BACKWARD):
-            what = f"{task.kind.name.lower()} of microbatch {task.microbatch}"
+            what = f"{Kind(task.kind).name.lower()} of microbatch {task.microbatch}"
             return f"{name or self.names[task.module]} ({what})"
         what = f"the step's function, microbatch {task.microbatch}"
         return f"{name} ({what})" if name else what
 
     def _forward(self, task: Task) -> None:
-        number, arguments, metas, expected, results = unpacked(task.blob)
-        mode, structure = unpacked(arguments)
+        site, number, expected, results = Forward.read(task.blob, self.known, task.rank)
         inputs = [
-            self._view(value, meta).requires_grad_(meta.requires_grad and mode.grad)
-            for value, meta in zip(task.needs, metas, strict=True)
+            self.pipe.view(value, meta.shape, meta.dtype, meta.requires_grad and site.mode.grad)
+            for value, meta in zip(task.needs, site.inputs, strict=True)
         ]
-        module = self.modules[task.module]
-        with mode.entered():
+        with site.mode.entered():
             # What the module may change in its place is not what others see, nor a leaf.
-            given = [one.clone() for one in inputs] if _changes_arguments(module) else inputs
-            args, kwargs = fill_in(structure, given)
-            result = module(*args, **kwargs)
+            given = [one.clone() for one in inputs] if self._works_in_place(task.module) else inputs
+            result = self._run(task.module, site, given)
         structure, outputs = take_out(result)
         outputs = [_ordinary(tensor) for tensor in outputs]
         shape = Shape(structure, tuple(Meta.of(tensor) for tensor in outputs))
-        if any(meta.requires_grad for meta in shape.metas):
-            self.made[number] = Made(inputs, outputs)
+        if shape.has_gradients:
+            self.made[number] = Made(inputs, outputs, shape.metas)
         if expected is None:
-            self._put(results[0], outputs, packed(shape, f"results of {self.names[task.module]}"))
+            what = packed(shape, f"results of {self.names[task.module]}")
+            self.pipe.put(results[0], outputs, what)
+            site.shape = shape
         else:
             self._check_shape(task, shape, expected)
             for value, output in zip(results, outputs, strict=True):
-                self._put(value, [output])
+                self.pipe.put_later(value, output)
         self.end_calls()
         self.pipe.put(number)
+
+    def _run(self, number: int, site: Site, tensors: Sequence[torch.Tensor]) -> Any:
+        if site.is_plain:
+            return self.modules[number](*tensors)
+        args, kwargs = fill_in(site.structure, tensors)
+        return self.modules[number](*args, **kwargs)
+
+    def _works_in_place(self, number: int) -> bool:
+        """Whether it, or a module in it, does, as ReLU(inplace=True)."""
+        found = self.changes.get(number)
+        if found is None:
+            within = self.modules[number].modules()
+            found = self.changes[number] = any(getattr(one, "inplace", False) for one in within)
+        return found
 
     def _check_shape(self, task: Task, shape: Shape, expected: Shape) -> None:
         if expected != shape:
@@ -352,20 +354,20 @@ class Stage:
             )
 
     def _backward(self, task: Task) -> None:
-        number, done, given, results = unpacked(task.blob)
+        number, done, given, results = Backward.read(task.blob)
         others = len(task.needs) - len(given)
         for value in task.needs[:others]:
             self.pipe.release(value)
         made = self.made.pop(number)
-        outputs = [made.outputs[i] for i in given]
+        metas = [made.metas[i] for i in given]
         gradients = [
-            self._view(value, Meta.of(output))
-            for value, output in zip(task.needs[others:], outputs, strict=True)
+            self.pipe.view(value, meta.shape, meta.dtype, False)
+            for value, meta in zip(task.needs[others:], metas, strict=True)
         ]
-        torch.autograd.backward(outputs, gradients)
+        torch.autograd.backward([made.outputs[i] for i in given], gradients)
         for i, (tensor, value) in enumerate(zip(made.inputs, results, strict=True)):
             if value:
-                self._put(value, [self._gradient(task, i, tensor)])
+                self.pipe.put_later(value, self._gradient(task, i, tensor))
         self.end_calls()
         self.pipe.put(done)
 
@@ -375,13 +377,14 @@ class Stage:
                 f"{self.names[task.module]}: its tensor argument {index} needs a gradient, and "
                 "nothing in the result comes from it; detach it, or don't pass it"
             )
-        return tensor.grad
+        return _ordinary(tensor.grad)
 
     # ---- turns
 
     def begin_turns(self, count: int, all_together: bool) -> None:
-        """On the leader: backward passes of this step's microbatches begin in their order; if
-        all_together, when all of these have come to theirs."""
+        """On the leader: backward passes of this step's microbatches begin when all of these have
+        come to theirs, if all_together; and if this stage keeps their order, each one when the one
+        before has asked for all of its calls' passes."""
         self.all_together = all_together
         self.turns = {i: self.pipe.promise(self.pipe.rank) for i in range(count)}
         self.without_turn = set(range(count))
@@ -396,10 +399,20 @@ class Stage:
             return
         self.without_turn.remove(own)
         if self.all_together and not self.without_turn:
-            for turn in self.turns.values():
-                self.pipe.put(turn)
+            for i in range(1 if self.keeps_order else len(self.turns)):
+                self.pipe.put(self.turns[i])
         self._wait_for_last_time([self.turns[own]], own)
-        if not self.all_together and own + 1 in self.turns:
+        self.has_turn = own
+        if self.progress.now.unasked == 0:
+            self.pass_turn()
+
+    def pass_turn(self) -> None:
+        """In a microbatch that asks for no more backward passes."""
+        own = self.progress.now.microbatch
+        if own != self.has_turn:
+            return
+        self.has_turn = None
+        if self.keeps_order and own + 1 in self.turns:
             self.pipe.put(self.turns[own + 1])
 
     def forget_step(self) -> None:
@@ -407,19 +420,12 @@ class Stage:
         self.made.clear()
 
 
-def view(address: int, size: int, meta: Meta, release: Callable[[], None]) -> torch.Tensor:
-    """A tensor over memory of the pipe's; release is called when nothing uses it any more."""
+def _copied(address: int, size: int, meta: Meta) -> torch.Tensor:
+    """Of memory of the pipe's."""
     if size == 0:
-        release()
         return torch.empty(meta.shape, dtype=meta.dtype)
     memory = (ctypes.c_char * size).from_address(address)
-    weakref.finalize(memory, release)
-    return torch.frombuffer(memory, dtype=meta.dtype).view(meta.shape)
-
-
-def _changes_arguments(module: torch.nn.Module) -> bool:
-    """Whether it, or a module in it, works in place, as ReLU(inplace=True) does."""
-    return any(getattr(one, "inplace", False) for one in module.modules())
+    return torch.frombuffer(memory, dtype=meta.dtype).view(meta.shape).clone()
 
 
 def _unless_written(tensor: torch.Tensor) -> torch.Tensor:

@@ -22,10 +22,11 @@ from shoal.pipe import Kind, Task
 from torch.utils._pytree import tree_leaves
 
 from . import microbatch, shortage
+from .calls import Mode
 from .exceptions import OutOfMemoryError, SplitError, StepError, StepUsageError
 from .model import DistributedModel
 from .promise import Promise
-from .stage import Mode, Stage
+from .stage import Stage
 from .state_mod import state
 from .structure import fill_in, packed, take_out, unpacked
 
@@ -212,6 +213,7 @@ class _Step:
         with self.mode.entered():
             result = _run_one(self.function, self.parts[number])
         self.stage.take_turn()
+        self.stage.pass_turn()
         self.stage.end_calls()
         self.results[number] = _kept(result)
         self.stage.pipe.microbatch_end()

@@ -60,6 +60,34 @@ def take_out(structure: Any) -> tuple[Any, list[torch.Tensor]]:
     return _mapped(torch.Tensor, replace, structure), tensors
 
 
+class NotPlain(Exception):
+    """A structure has in it what can't be compared."""
+
+
+def signature(structure: Any, tensors: list[torch.Tensor]) -> Any:
+    """The same for the same structures of tensors, numbers and texts in tuples, lists and
+    dictionaries; the tensors, each once, are appended to the list.
+
+    Raises:
+        NotPlain: something else is in it.
+    """
+    if isinstance(structure, torch.Tensor):
+        for index, one in enumerate(tensors):
+            if one is structure:
+                return index
+        tensors.append(structure)
+        return len(tensors) - 1
+    container = type(structure)
+    if container in _LEAVES:
+        return container, repr(structure) if container is float else structure  # 0.0 is not -0.0
+    if container is tuple or container is list:
+        return container, *[signature(one, tensors) for one in structure]
+    if container is dict:
+        names = [signature(key, []) for key in structure]
+        return container, *names, *[signature(one, tensors) for one in structure.values()]
+    raise NotPlain
+
+
 def fill_in(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
     """The reverse of take_out."""
     return _mapped(Slot, lambda slot: tensors[slot.index], structure)

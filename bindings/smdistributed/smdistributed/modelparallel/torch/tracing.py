@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from . import delayed
+from .calls import Mode, Shape
 from .exceptions import PartitionError, SplitError, StepError
 from .promise import Meta
-from .stage import Mode, Shape
 from .state_mod import state
 from .structure import packed, take_out
 

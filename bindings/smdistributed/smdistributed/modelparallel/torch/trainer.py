@@ -45,6 +45,12 @@ class Trainer(transformers.Trainer):
     """Transformers' own; training data are divided among the copies of the model, and gradients
     clipped by the norm of the whole model's. Every copy evaluates all evaluation data."""
 
+    def _wrap_model(self, *arguments: Any, **named: Any) -> torch.nn.Module:
+        wrapped = super()._wrap_model(*arguments, **named)
+        if is_sagemaker_mp_enabled():
+            self.model_wrapped = wrapped  # Transformers' own notes it only when it trains
+        return wrapped
+
     def create_accelerator_and_postprocess(self) -> None:
         super().create_accelerator_and_postprocess()
         if is_sagemaker_mp_enabled():
