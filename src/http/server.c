@@ -160,7 +160,8 @@ static enum MHD_Result piece_run(struct http_request *request, const char *data,
         else
             ran(request, status);
     }
-    bool is_over = request->received > server_limits(request->server)->body_bytes;
+    /* Somewhat beyond the limit, so that who is told so still gets to read it. */
+    bool is_over = request->received - DROPPED_MAX > server_limits(request->server)->body_bytes;
     if (!is_over && !is_too_slow(request))
         return MHD_YES;
     base_log(BASE_LOG_WARN, "request %s: its body is too %s; the connection is closed", request->id,

@@ -481,6 +481,30 @@ static void slow_clients_are_cut_off(void **state)
     http_server_stop(strict);
 }
 
+/* Announced or not: what is too long is not taken, streamed or collected. */
+static void long_bodies_are_refused(void **state)
+{
+    (void)state;
+    struct http_options options = options_of();
+    options.limits.body_bytes = 10;
+    struct http_server *strict = start(&options);
+    static const char *const requests[] = {
+        "PUT / HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: 11\r\n\r\n0123456789a",
+        "PUT /stream HTTP/1.1\r\nHost: t\r\nConnection: close\r\nExpect: 100-continue\r\n"
+        "Content-Length: 99999999999999999\r\n\r\n",
+        "PUT / HTTP/1.1\r\nHost: t\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        "8\r\n01234567\r\n8\r\n01234567\r\n0\r\n\r\n",
+        "PUT /stream HTTP/1.1\r\nHost: t\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        "b\r\n0123456789a\r\n0\r\n\r\n",
+    };
+    for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++)
+        expect(ask_of(strict, requests[i]), "<Code>EntityTooLarge</Code>");
+    expect(ask_of(strict, "PUT / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n"
+                          "Content-Length: 10\r\n\r\n0123456789"),
+           "\r\n\r\n0123456789");
+    http_server_stop(strict);
+}
+
 /* Sends a request that is kept suspended, and stops its server. */
 static struct http_request *stop_with(const char *request, int64_t stop_ms)
 {
@@ -619,6 +643,7 @@ int main(void)
         cmocka_unit_test(large_heads_are_refused),
         cmocka_unit_test(signatures_are_checked),
         cmocka_unit_test(slow_clients_are_cut_off),
+        cmocka_unit_test(long_bodies_are_refused),
         cmocka_unit_test(a_stop_answers_who_waits),
         cmocka_unit_test(a_stop_ends_who_waits_too_late),
         cmocka_unit_test(the_idlest_makes_room),
