@@ -281,6 +281,22 @@ def test_entry_point_of_a_request_runs_with_the_instances_python(tmp_path):
     assert lines[-2:] == ["", "/opt/ml/code"]
 
 
+ASK = ["-c", "env | grep -c _PROXY; exec 3<>/dev/tcp/10.77.0.1/3128 || exit 0;"
+       "printf 'CONNECT 127.0.0.1:22 HTTP/1.1\\r\\n\\r\\n' >&3; head -1 <&3"]
+
+
+def test_internet_is_a_proxy_that_does_not_lead_to_the_machine(tmp_path):
+    words = {"ContainerEntrypoint": ["/bin/bash"], "ContainerArguments": ASK}
+    logs = Job(tmp_path, AlgorithmSpecification=words).completes()
+    assert logs[0].split() == ["3", "HTTP/1.1", "403", "Forbidden"]
+
+
+def test_isolated_job_has_no_way_out(tmp_path):
+    words = {"ContainerEntrypoint": ["/bin/bash"], "ContainerArguments": ASK}
+    logs = Job(tmp_path, AlgorithmSpecification=words, EnableNetworkIsolation=True).completes()
+    assert logs[0].startswith("0\n") and "Connection refused" in logs[0]
+
+
 def test_image_without_train_is_said(tmp_path):
     record = Job(tmp_path).run()
     assert (record["outcome"], record["exit_code"]) == ("Failed", 127)

@@ -25,6 +25,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "job/instance_state.h"
+#include "job/internet.h"
 #include "launch/process.h"
 
 #define HALL_NAMESPACES  (CLONE_NEWPID | CLONE_NEWNET)
@@ -75,7 +76,8 @@ static enum shoal_status check_doors(const struct job_plan *plan)
     for (int i = 0; i < plan->door_count; i++) {
         if (plan->doors[i].port < 1 || plan->doors[i].port > 65535)
             return base_error(SHOAL_ERR_ARGUMENT, "%d is no port", plan->doors[i].port);
-        TRY(forward_parse(plan->doors[i].to, &address, &bytes));
+        if (strcmp(plan->doors[i].to, JOB_INTERNET) != 0)
+            TRY(forward_parse(plan->doors[i].to, &address, &bytes));
     }
     return SHOAL_OK;
 }
@@ -280,6 +282,18 @@ static enum shoal_status await_message(int fd, const char *whose, int64_t deadli
     return await_fds(fd, whose, deadline_ns, message, fds, &count);
 }
 
+/* Takes the socket. A second door to the Internet leads nowhere. */
+static enum shoal_status open_door(struct job_instances *all, int fd, const char *to)
+{
+    if (strcmp(to, JOB_INTERNET) != 0)
+        return forward_add(&all->forward, fd, to);
+    if (all->internet_pid > 0) {
+        close(fd);
+        return SHOAL_OK;
+    }
+    return internet_start(fd, &all->internet_pid);
+}
+
 static enum shoal_status await_ready(struct job_instances *all)
 {
     int64_t deadline_ns = base_deadline_ns(READY_TIMEOUT_MS);
@@ -288,7 +302,7 @@ static enum shoal_status await_ready(struct job_instances *all)
     int doors[JOB_DOORS_MAX], door_count;
     TRY(await_fds(all->hall_fd, "the job's network", deadline_ns, &message, doors, &door_count));
     for (int i = 0; i < door_count; i++)
-        TRY(forward_add(&all->forward, doors[i], all->plan->doors[i].to));
+        TRY(open_door(all, doors[i], all->plan->doors[i].to));
     if (door_count != all->plan->door_count)
         return base_error(SHOAL_ERR_LIMIT,
                           "too many open files for the doors of the job's network");
@@ -495,6 +509,8 @@ void job_instances_end(struct job_instances *all)
 {
     close_their_ends(all);
     forward_release(&all->forward);
+    internet_end(all->internet_pid);
+    all->internet_pid = -1;
     end_hall(all);
     for (int i = 0; i < all->plan->count; i++)
         end_instance(&all->instances[i]);

@@ -62,8 +62,9 @@ struct job_instance_plan {
  * an address that the maker reaches. */
 struct job_door {
     int port;
-    const char *to; /* "127.0.0.1:8080": in numbers */
+    const char *to; /* "127.0.0.1:8080": in numbers; or JOB_INTERNET: a proxy (internet.h) */
 };
+#define JOB_INTERNET "internet"
 
 /* All is borrowed until job_instances_free. Zeroed is a start. */
 struct job_plan {

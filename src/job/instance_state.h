@@ -58,6 +58,7 @@ struct job_instances {
     int hall_fd;     /* the maker's end */
     int hall_own_fd; /* the hall's end */
     struct forward forward;
+    pid_t internet_pid;         /* of the door to the Internet; not above 0: none */
     struct instance *instances; /* [plan->count] */
 };
 

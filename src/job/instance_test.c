@@ -57,8 +57,8 @@ static void trial_plan(struct trial *trial, int count, const char *script)
         snprintf(trial->folders[i], sizeof(trial->folders[i]), "%s/algo-%d", trial->folder, i + 1);
         snprintf(trial->logs[i], sizeof(trial->logs[i]), "%s.log", trial->folders[i]);
         assert_int_equal(mkdir(trial->folders[i], 0755), 0);
-        trial->instances[i] =
-            (struct job_instance_plan){trial->folders[i], trial->logs[i], environment};
+        trial->instances[i] = (struct job_instance_plan){
+            .folder = trial->folders[i], .log_path = trial->logs[i], .environment = environment};
     }
     trial->program[0] = (char *)"sh";
     trial->program[1] = (char *)"-c";

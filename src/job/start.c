@@ -14,13 +14,15 @@
 #include <unistd.h>
 
 #include "base/status.h"
+#include "job/instance.h"
 #include "job/packages.h"
 #include "job/start_state.h"
 
-#define SECRET_BYTES 32
-#define TEXT_BYTES   8192
-#define HOST_ADDRESS "10.77.0.1"
-#define SYSTEM_PATH  "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#define SECRET_BYTES  32
+#define TEXT_BYTES    8192
+#define HOST_ADDRESS  "10.77.0.1"
+#define INTERNET_PORT 3128
+#define SYSTEM_PATH   "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 /* ---- JSON ---- */
 
@@ -267,6 +269,30 @@ static enum shoal_status put_pairs(char *const *pairs, json_t *variables)
     return SHOAL_OK;
 }
 
+static bool is_isolated(const struct job_start_order *order)
+{
+    return json_is_true(json_object_get(order->request, "EnableNetworkIsolation"));
+}
+
+/* The job's own hosts and the service are reached without the proxy. */
+static enum shoal_status put_internet(const struct job_start_order *order, size_t host_count,
+                                      json_t *variables)
+{
+    static const char *const names[] = {"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"};
+    char text[TEXT_BYTES], url[64], host[JOB_HOST_BYTES];
+    if (order->is_offline || is_isolated(order))
+        return SHOAL_OK;
+    snprintf(url, sizeof(url), "http://" HOST_ADDRESS ":%d", INTERNET_PORT);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        TRY(put_text(variables, names[i], url));
+    size_t used = (size_t)snprintf(text, sizeof(text), "localhost,127.0.0.1,host," HOST_ADDRESS);
+    for (size_t i = 0; i < host_count && used < sizeof(text); i++)
+        used +=
+            (size_t)snprintf(text + used, sizeof(text) - used, ",%s", job_host_name((int)i, host));
+    TRY(put_text(variables, "no_proxy", text));
+    return put_text(variables, "NO_PROXY", text);
+}
+
 /* What keeps the job's ranks apart from strangers. */
 static enum shoal_status put_secret(json_t *variables)
 {
@@ -277,11 +303,6 @@ static enum shoal_status put_secret(json_t *variables)
     for (size_t i = 0; i < sizeof(bytes); i++)
         snprintf(text + 2 * i, 3, "%02x", bytes[i]);
     return put_text(variables, "SHOAL_SECRET", text);
-}
-
-static bool is_isolated(const struct job_start_order *order)
-{
-    return json_is_true(json_object_get(order->request, "EnableNetworkIsolation"));
 }
 
 static bool reaches_service(const struct job_start_order *order)
@@ -317,6 +338,7 @@ static enum shoal_status describe_variables(const struct job_start_order *order,
     TRY(put_text(variables, "AWS_REGION", order->region));
     TRY(put_text(variables, "AWS_DEFAULT_REGION", order->region));
     TRY(put_secret(variables));
+    TRY(put_internet(order, json_array_size(json_object_get(description, "instances")), variables));
     if (reaches_service(order))
         TRY(put_service(order, variables));
     if (order->software->kind == JOB_IMAGE_PYTHON)
@@ -351,6 +373,8 @@ static enum shoal_status describe_doors(const struct job_start_order *order, jso
 {
     json_t *doors;
     TRY(member(description, "doors", json_array(), &doors));
+    if (!order->is_offline && !is_isolated(order))
+        TRY(add(doors, json_pack("{s:i, s:s}", "port", INTERNET_PORT, "to", JOB_INTERNET)));
     if (!reaches_service(order))
         return SHOAL_OK;
     const char *port = strrchr(order->service, ':');

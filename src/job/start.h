@@ -34,6 +34,7 @@ struct job_start_order { /* all is borrowed */
     const char *service; /* "127.0.0.1:7800", by which the supervisor reaches it; NULL: jobs don't
                             reach it */
     const char *key, *secret; /* its access key for the job's programs; NULL: none */
+    bool is_offline;          /* the job has no Internet, whatever it asks for */
 };
 
 /* The groups of a request's ResourceConfig: their number. Names may be NULL. Texts are the
