@@ -13,6 +13,7 @@
 #include "http/http.h"
 #include "http/identity.h"
 #include "http/keys.h"
+#include "logs/protocol.h"
 #include "s3/protocol.h"
 #include "service/service.h"
 
@@ -56,6 +57,8 @@ struct serve {
     struct http_keys *keys;
     struct s3_store *store;
     struct s3_protocol s3;
+    struct logs *logs;
+    struct logs_protocol *logs_protocol;
     struct service *jobs;
     struct http_server *server;
 };
@@ -99,6 +102,7 @@ static void help_print(void)
 static enum shoal_status prepare(struct serve *serve)
 {
     char keys[HTTP_HOME_PATH_BYTES + 16], store[HTTP_HOME_PATH_BYTES + 16];
+    char logs[HTTP_HOME_PATH_BYTES + 16];
     if (serve->is_open && !boot_address_host_is_loopback(serve->host))
         return base_error(SHOAL_ERR_ARGUMENT,
                           "--no-auth would let everyone in who reaches %s: it goes with this "
@@ -115,9 +119,13 @@ static enum shoal_status prepare(struct serve *serve)
     TRY(http_home_file(http_home_path(serve->home), "s3", store, sizeof(store)));
     TRY(s3_store_open(store, &serve->store));
     serve->s3.store = serve->store;
+    TRY(http_home_file(http_home_path(serve->home), "logs", logs, sizeof(logs)));
+    TRY(logs_open(logs, &serve->logs));
+    TRY(logs_protocol_create(serve->logs, &serve->logs_protocol));
     const struct http_key *key = http_keys_first(serve->keys);
     struct service_options jobs = {.directory = http_home_path(serve->home),
                                    .store = serve->store,
+                                   .logs = serve->logs,
                                    .key_id = key->id,
                                    .secret = key->secret};
     return service_open(&jobs, &serve->jobs);
@@ -138,6 +146,8 @@ static enum shoal_status start(struct serve *serve)
     options.users[HTTP_S3] = &serve->s3;
     options.handlers[HTTP_SAGEMAKER] = service_handler();
     options.users[HTTP_SAGEMAKER] = serve->jobs;
+    options.handlers[HTTP_LOGS] = options.handlers[HTTP_MONITORING] = logs_protocol_handler();
+    options.users[HTTP_LOGS] = options.users[HTTP_MONITORING] = serve->logs_protocol;
     options.handlers[HTTP_STS] = options.handlers[HTTP_IAM] = &http_identity_handler;
     enum http_home_scheme scheme = !serve->is_tls               ? HTTP_HOME_PLAIN
                                    : serve->certificate == NULL ? HTTP_HOME_TLS
@@ -175,6 +185,8 @@ static enum shoal_status serve_run(struct serve *serve)
     http_server_stop(serve->server);
     if (!service_close(serve->jobs))
         _exit(0); /* the next service takes up what is under way */
+    logs_protocol_free(serve->logs_protocol);
+    logs_close(serve->logs);
     if (serve->store != NULL)
         s3_store_close(serve->store);
     http_keys_free(serve->keys);

@@ -33,13 +33,21 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static enum shoal_status put_line(struct launch_bytes *out, const void *line, size_t bytes)
+/* A clock that is set back doesn't take the lines with it: readers find times by bisection. */
+static uint64_t line_ms(struct job_log *log)
+{
+    uint64_t now = now_ms();
+    log->last_ms = now > log->last_ms ? now : log->last_ms;
+    return log->last_ms;
+}
+
+static enum shoal_status put_line(struct job_log *log, const void *line, size_t bytes)
 {
     char time[TIME_BYTES];
-    int time_bytes = snprintf(time, sizeof(time), "%013" PRIu64 " ", now_ms());
-    TRY(launch_bytes_append(out, time, (size_t)time_bytes));
-    TRY(launch_bytes_append(out, line, bytes));
-    return launch_bytes_append(out, "\n", 1);
+    int time_bytes = snprintf(time, sizeof(time), "%013" PRIu64 " ", line_ms(log));
+    TRY(launch_bytes_append(&log->ready, time, (size_t)time_bytes));
+    TRY(launch_bytes_append(&log->ready, line, bytes));
+    return launch_bytes_append(&log->ready, "\n", 1);
 }
 
 static void remember(struct job_log *log, const char *line, size_t bytes)
@@ -101,7 +109,7 @@ static void flush(struct job_log *log)
         char note[128];
         int note_bytes = snprintf(note, sizeof(note),
                                   "%013" PRIu64 " shoal: %" PRIu64 " lines could not be kept\n",
-                                  now_ms(), log->dropped_lines);
+                                  line_ms(log), log->dropped_lines);
         if (append_all(log, (unsigned char *)note, (size_t)note_bytes))
             log->dropped_lines = 0;
     }
@@ -130,7 +138,7 @@ static enum shoal_status take_lines(struct job_log *log)
         size_t piece = next_piece(line, bytes, &skip);
         if (piece + skip == 0)
             break;
-        TRY(put_line(&log->ready, line, piece));
+        TRY(put_line(log, line, piece));
         remember(log, (const char *)line, piece);
         launch_bytes_take(&log->partial, piece + skip);
     }

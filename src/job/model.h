@@ -54,6 +54,7 @@ struct job_model {
     size_t operation_count;
 };
 
-extern const struct job_model job_model_sagemaker;
+/* monitoring: CloudWatch. */
+extern const struct job_model job_model_sagemaker, job_model_logs, job_model_monitoring;
 
 #endif

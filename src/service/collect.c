@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "job/outcome.h"
 #include "job/supervisor.h"
+#include "service/metrics.h"
 
 #define LOST_TEXT                                                                                \
     "InternalServerError: We encountered an internal error. Please try again. (Nothing is left " \
@@ -94,5 +95,8 @@ enum shoal_status service_collect(struct service *service, struct service_job *j
     if (is_tried_again(job, &record, &end))
         return service_step_again(service, job, &end);
     TRY(service_commit(service, uploading_change, job));
-    return service_step_end(service, job, &end);
+    end.metrics = service_metrics_end(service, job);
+    enum shoal_status status = service_step_end(service, job, &end);
+    json_decref(end.metrics);
+    return status;
 }

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "job/description.h"
 #include "job/instance.h"
+#include "logs/logs.h"
 #include "s3/name.h"
 
 #define DEFAULT_GROUP "homogeneousCluster"
@@ -183,7 +184,9 @@ static bool algorithm_check(const json_t *request, struct job_fault *fault)
 bool service_request_check(const json_t *request, struct s3_store *store,
                            const struct service_room *machine, struct job_fault *fault)
 {
-    return algorithm_check(request, fault) && times_check(request, fault) &&
+    const json_t *algorithm = json_object_get(request, "AlgorithmSpecification");
+    return logs_definitions_check(json_object_get(algorithm, "MetricDefinitions"), fault) &&
+           algorithm_check(request, fault) && times_check(request, fault) &&
            channels_check(request, fault) && room_check(request, machine, fault) &&
            buckets_check(request, store, fault);
 }

@@ -36,12 +36,12 @@ static enum shoal_status parts_open(struct service *service, const struct servic
         return base_error(SHOAL_ERR_ARGUMENT, "the directory's name is too long");
     snprintf(service->directory, sizeof(service->directory), "%s", options->directory);
     service->store = options->store;
+    service->logs = options->logs;
     if (options->key_id != NULL) {
         TRY(base_strdup(options->key_id, "a key", &service->key_id));
         TRY(base_strdup(options->secret, "a key", &service->secret));
     }
     TRY(folder_make(service->directory, "jobs"));
-    TRY(folder_make(service->directory, "logs"));
     TRY(job_validator_create(&job_model_sagemaker, &service->validator));
     TRY(service_watch_create(service, &service->watch));
     return database_open(service);

@@ -10,6 +10,7 @@
 #define SHOAL_SERVICE_SERVICE_H
 
 #include "http/http.h"
+#include "logs/logs.h"
 #include "s3/store.h"
 
 struct service;
@@ -17,11 +18,12 @@ struct service;
 struct service_options {
     const char *directory; /* DIR: service.db, jobs/, logs/ in it */
     struct s3_store *store;
+    struct logs *logs; /* of DIR/logs */
     /* Given to jobs, so that SDKs in them reach this service; NULL on a server without keys. */
     const char *key_id, *secret;
 };
 
-/* Takes what it needs of the options but for the store, which it borrows. Takes the directory's
+/* Takes what it needs of the options but for store and logs, which it borrows. Takes the directory's
  * state over. SHOAL_ERR_FORMAT: it is of another version. */
 enum shoal_status service_open(const struct service_options *options, struct service **out);
 /* For HTTP_SAGEMAKER; its user is the service. */

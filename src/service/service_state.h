@@ -17,6 +17,7 @@ struct service {
     char *address;
     char *key_id, *secret; /* NULL: none */
     struct s3_store *store;
+    struct logs *logs;
     struct job_validator *validator;
     struct sql_writer writer;
     struct sql_readers readers;

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "job/supervisor.h"
 #include "service/collect.h"
+#include "service/metrics.h"
 #include "service/prepare.h"
 
 #define RESTART_MS     1000 /* doubled with every attempt */
@@ -180,8 +181,10 @@ static enum shoal_status attach(struct service *service, struct service_job *job
     enum job_presence presence;
     service_job_folder(service, job, folder);
     TRY(job_supervisor_find(folder, &presence));
-    if (presence == JOB_RUNS && job_supervisor_connect(folder, &job->supervisor_fd) == SHOAL_OK)
+    if (presence == JOB_RUNS && job_supervisor_connect(folder, &job->supervisor_fd) == SHOAL_OK) {
+        service_metrics_begin(service, job);
         return SHOAL_OK;
+    }
     TRY(job_supervisor_find(folder, &presence));
     if (presence == JOB_RUNS) /* it lives and doesn't answer: again, later */
         return base_error(SHOAL_ERR_STATE, "its supervisor does not answer");

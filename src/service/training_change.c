@@ -2,6 +2,7 @@
 /* training_change.c: StopTrainingJob, UpdateTrainingJob, DeleteTrainingJob. */
 #include <string.h>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "service/call.h"
 
@@ -84,5 +85,12 @@ static enum shoal_status delete_run(struct service_call *call, struct sql_databa
     return service_row_delete(database, &call->row);
 }
 
+static void delete_done(struct service_call *call)
+{
+    if (logs_job_remove(call->service->logs, call->row.name) != SHOAL_OK)
+        base_log(BASE_LOG_WARN, "logs of the training job %s: %s", call->row.name,
+                 base_error_text());
+}
+
 const struct service_operation service_training_delete = {
-    .name = "DeleteTrainingJob", .writes = true, .run = delete_run};
+    .name = "DeleteTrainingJob", .writes = true, .run = delete_run, .done = delete_done};

@@ -98,10 +98,24 @@ enum shoal_status service_training_json(struct sql_database *database,
     return SHOAL_OK;
 }
 
+/* Of a job that runs, the values up to now. */
+static enum shoal_status live_metrics_set(struct service_call *call)
+{
+    json_t *metrics = NULL;
+    if (call->row.phase != SERVICE_RUNNING && call->row.phase != SERVICE_COLLECTING)
+        return SHOAL_OK;
+    TRY(logs_job_metrics(call->service->logs, call->row.name, &metrics));
+    if (json_array_size(metrics) > 0)
+        json_object_set(call->output, "FinalMetricDataList", metrics);
+    json_decref(metrics);
+    return SHOAL_OK;
+}
+
 static enum shoal_status run(struct service_call *call, struct sql_database *database)
 {
     TRY(service_call_find(call, database));
-    return service_training_json(database, &call->row, &call->output);
+    TRY(service_training_json(database, &call->row, &call->output));
+    return live_metrics_set(call);
 }
 
 const struct service_operation service_training_describe = {.name = "DescribeTrainingJob",
