@@ -362,8 +362,8 @@ static void explained(const char *body, size_t bytes, const char *code, const ch
 
 static const char *const bodies[] = {
     "<?xml version=\"1.0\"?>\n<Error><Code>NoSuchKey</Code><Message>a &amp;\n b</Message></Error>",
-    "<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>no</Message>"
-    "</Error></ErrorResponse>",
+    ("<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>no</Message>"
+     "</Error></ErrorResponse>"),
     "{\"__type\": \"com.amazonaws.x#ValidationException:http://a/\", \"message\": \"a\\u001bb\"}",
     "{\"__type\": \"ResourceNotFound\", \"Message\": \"gone\"}",
     "<!DOCTYPE a [<!ENTITY b \"c\">]><Error><Code>&b;</Code></Error>",
