@@ -17,8 +17,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
+
+#define LOCK_TRIES    20
+#define LOCK_PAUSE_MS 10
 
 static const char *const schemes[] = {
     [HTTP_HOME_PLAIN] = " http",
@@ -91,6 +95,17 @@ static enum shoal_status taken(const char *path, int fd)
         path, address, process);
 }
 
+/* A process that a killed service had begun to start has its descriptors for a moment more. */
+static bool lock_take(int fd)
+{
+    for (int tries = 1; flock(fd, LOCK_EX | LOCK_NB) != 0; tries++) {
+        if (errno != EWOULDBLOCK || tries == LOCK_TRIES)
+            return false;
+        base_sleep_ms(LOCK_PAUSE_MS);
+    }
+    return true;
+}
+
 static enum shoal_status take(struct http_home *home)
 {
     char file[HTTP_HOME_PATH_BYTES + 16];
@@ -98,7 +113,7 @@ static enum shoal_status take(struct http_home *home)
     home->fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (home->fd < 0)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot open %s", file);
-    if (flock(home->fd, LOCK_EX | LOCK_NB) != 0)
+    if (!lock_take(home->fd))
         return errno == EWOULDBLOCK
                    ? taken(home->path, home->fd)
                    : base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot lock %s", file);

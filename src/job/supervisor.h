@@ -25,6 +25,7 @@
 #include "shoal.h"
 
 #define JOB_SUPERVISOR_COMMAND "job-supervisor"
+#define JOB_SUPERVISOR_LOCK    "lock"
 
 enum job_presence {
     JOB_RUNS,  /* a supervisor is there */
@@ -44,6 +45,11 @@ enum shoal_status job_supervisor_start(const char *folder);
 
 /* Any thread. SHOAL_ERR_SYSTEM if the folder can't be looked at. */
 enum shoal_status job_supervisor_find(const char *folder, enum job_presence *out);
+
+/* Keeps supervisors away from a job's folder, which is there, until fd is closed: one that a killed
+ * service had just begun to start ends by itself. Whoever changes the folder meanwhile leaves its
+ * file JOB_SUPERVISOR_LOCK. SHOAL_ERR_STATE: a supervisor is there. Any thread. */
+enum shoal_status job_supervisor_hold(const char *folder, int *fd);
 
 /* A connection to a job's supervisor: a descriptor that becomes readable, with nothing to read,
  * when the job has ended. SHOAL_ERR_STATE when none is there. The caller closes it. */

@@ -130,6 +130,21 @@ enum shoal_status job_supervisor_find(const char *folder, enum job_presence *out
     return SHOAL_OK;
 }
 
+enum shoal_status job_supervisor_hold(const char *folder, int *fd)
+{
+    char path[PATH_BYTES];
+    snprintf(path, sizeof(path), "%s/" SUPERVISOR_LOCK_FILE, folder);
+    int made = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (made < 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "opening %s", path);
+    if (flock(made, LOCK_EX | LOCK_NB) != 0) {
+        close(made);
+        return base_error(SHOAL_ERR_STATE, "a supervisor of the job in %s runs", folder);
+    }
+    *fd = made;
+    return SHOAL_OK;
+}
+
 /* A socket's path may have 107 bytes, a job's folder has more: the way goes by its descriptor. */
 enum shoal_status job_supervisor_connect(const char *folder, int *fd)
 {

@@ -12,7 +12,7 @@
 
 #define SUPERVISOR_CLIENTS_MAX 16
 #define SUPERVISOR_LINE_BYTES  4096
-#define SUPERVISOR_LOCK_FILE   "lock"
+#define SUPERVISOR_LOCK_FILE   JOB_SUPERVISOR_LOCK
 #define SUPERVISOR_SOCKET_FILE "socket"
 #define SUPERVISOR_LOG_FILE    "supervisor.log"
 #define SUPERVISOR_READY       "ready\n"

@@ -8,8 +8,11 @@
 #include "base/status.h"
 #include "job/outcome.h"
 #include "job/supervisor.h"
+#include "service/data.h"
 #include "service/metrics.h"
+#include "service/prepare.h"
 
+#define COLLECT_TRIES 3
 #define LOST_TEXT                                                                                \
     "InternalServerError: We encountered an internal error. Please try again. (Nothing is left " \
     "of "                                                                                        \
@@ -84,17 +87,39 @@ static enum shoal_status uploading_change(struct sql_database *database, void *u
     return service_row_enter(database, job->id, SERVICE_UPLOADING);
 }
 
+/* What keeps the artifacts from their bucket may pass: it is tried again some times. */
+static enum shoal_status artifacts_collect(struct service *service, struct service_job *job,
+                                           struct service_end *end)
+{
+    struct service_data *data;
+    TRY(service_data_load(service, job, &data));
+    data->channel.control = &job->collecting;
+    enum shoal_status status = channel_collect(&data->channel);
+    service_data_free(data, true);
+    if (status == SHOAL_OK || status == SHOAL_ERR_ABORTED)
+        return status;
+    if (status == SHOAL_ERR_SYSTEM && ++job->collect_failures < COLLECT_TRIES)
+        return status;
+    if (end->which != SERVICE_FAILED)
+        service_reason(status, end->reason);
+    end->which = SERVICE_FAILED;
+    return SHOAL_OK;
+}
+
 enum shoal_status service_collect(struct service *service, struct service_job *job)
 {
     char folder[SERVICE_PATH_BYTES];
     struct job_record record;
     struct service_end end = {.job = job};
+    service_data_free(job->data, true);
+    job->data = NULL;
     service_job_folder(service, job, folder);
     TRY(record_read(folder, &record));
     end_decide(job, &record, &end);
     if (is_tried_again(job, &record, &end))
         return service_step_again(service, job, &end);
     TRY(service_commit(service, uploading_change, job));
+    TRY(artifacts_collect(service, job, &end));
     end.metrics = service_metrics_end(service, job);
     enum shoal_status status = service_step_end(service, job, &end);
     json_decref(end.metrics);

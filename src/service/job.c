@@ -7,10 +7,11 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "job/description.h"
+#include "service/data.h"
 #include "service/request.h"
 
-enum shoal_status service_job_create(const struct service_row *row, const json_t *request,
-                                     struct service_job **out)
+enum shoal_status service_job_create(const struct service *service, const struct service_row *row,
+                                     const json_t *request, struct service_job **out)
 {
     struct service_job *job;
     json_int_t runtime_s = JOB_RUNTIME_S_DEFAULT, wait_s = 0, pending_s = 0, retries = 0;
@@ -19,18 +20,19 @@ enum shoal_status service_job_create(const struct service_row *row, const json_t
                 "MaxRuntimeInSeconds", &runtime_s, "MaxWaitTimeInSeconds", &wait_s,
                 "MaxPendingTimeInSeconds", &pending_s, "EnableManagedSpotTraining", &is_spot,
                 "RetryStrategy", "MaximumRetryAttempts", &retries);
-    struct service_room need;
-    TRY(service_request_need(request, &need));
     TRY(BASE_NEW(&job, "a job"));
     *job = (struct service_job){.id = row->id,
                                 .priority = row->priority,
                                 .phase = row->phase,
                                 .attempt = row->attempt,
-                                .need = need,
+                                .accelerators = row->accelerators,
                                 .is_spot = is_spot != 0,
                                 .retries_max = (int)retries,
                                 .runtime_s = runtime_s,
                                 .supervisor_fd = -1};
+    job->has_need = service_request_need(service, request, &job->need) == SHOAL_OK;
+    if (!job->has_need)
+        job->need = (struct job_need){0};
     snprintf(job->name, sizeof(job->name), "%s", row->name);
     if (job->is_spot && wait_s > 0)
         job->wait_until_ms = row->created_ms + wait_s * 1000;
@@ -51,7 +53,15 @@ enum service_secondary service_job_limit(const struct service_job *job, int64_t 
     return SERVICE_FAILED;
 }
 
+void service_job_stop(struct service_job *job)
+{
+    atomic_store(&job->stop_wanted, true);
+    atomic_store(&job->preparing.is_cancelled, true);
+}
+
 void service_job_free(struct service_job *job)
 {
+    if (job != NULL)
+        service_data_free(job->data, false);
     base_free(job);
 }

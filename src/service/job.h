@@ -6,8 +6,12 @@
 #include <jansson.h>
 #include <stdatomic.h>
 
-#include "service/queue.h"
+#include "channel/channel.h"
+#include "job/types.h"
 #include "service/record.h"
+
+struct service;
+struct service_data;
 
 struct service_job {
     struct service_job *next;
@@ -15,7 +19,9 @@ struct service_job {
     char name[SERVICE_NAME_BYTES];
     enum service_phase phase;
     int attempt;
-    struct service_room need;
+    struct job_need need;
+    uint64_t accelerators; /* that it got, a bit for each */
+    bool has_need;         /* else it can't be had any more: the tables have changed */
     bool is_spot;
     int retries_max;
     int64_t runtime_s;                       /* at most, of all attempts */
@@ -25,13 +31,20 @@ struct service_job {
     bool is_passed_over, is_pending; /* the queue has others start; its row says so */
     int64_t not_before_ms;           /* a step that failed is tried again then */
     int supervisor_fd;               /* -1: none */
+    /* Steps look at these: the first ends preparing, when the job is stopped or the service ends;
+     * the second ends collecting, when the service ends. */
+    struct channel_control preparing, collecting;
+    struct service_data *data; /* while it runs and its checkpoints are followed; NULL: not */
+    int collect_failures;
 };
 
 /* Of a request; need and limits come from it. */
-enum shoal_status service_job_create(const struct service_row *row, const json_t *request,
-                                     struct service_job **out);
+enum shoal_status service_job_create(const struct service *service, const struct service_row *row,
+                                     const json_t *request, struct service_job **out);
 /* The limit that has passed at `now_ms`, as the secondary status that it leads to; FAILED: none. */
 enum service_secondary service_job_limit(const struct service_job *job, int64_t now_ms);
+/* From any thread: it is to end. */
+void service_job_stop(struct service_job *job);
 /* NULL is allowed. */
 void service_job_free(struct service_job *job);
 

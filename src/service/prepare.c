@@ -2,17 +2,18 @@
 /* prepare.c: the folder of a job, and what its supervisor reads in it. */
 #include "service/prepare.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/status.h"
 #include "job/description.h"
+#include "job/start.h"
 #include "job/supervisor.h"
-#include "service/request.h"
-
-#define SDK_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#include "logs/logs.h"
+#include "service/code.h"
+#include "service/data.h"
+#include "service/files.h"
 
 void service_reason(enum shoal_status status, char out[SERVICE_REASON_BYTES])
 {
@@ -28,166 +29,150 @@ void service_reason(enum shoal_status status, char out[SERVICE_REASON_BYTES])
              (int)status < 200 ? "ClientError" : "InternalServerError", text);
 }
 
-/* ---- files ---- */
-
-static enum shoal_status folder_make(const char *path)
-{
-    char part[SERVICE_PATH_BYTES];
-    snprintf(part, sizeof(part), "%s", path);
-    for (char *at = strchr(part + 1, '/');; at = strchr(at + 1, '/')) {
-        if (at != NULL)
-            *at = '\0';
-        if (mkdir(part, 0755) != 0 && errno != EEXIST)
-            return base_error_errno(SHOAL_ERR_SYSTEM, errno, "can't make the directory %s", part);
-        if (at == NULL)
-            return SHOAL_OK;
-        *at = '/';
-    }
-}
-
-static enum shoal_status json_write(const char *folder, const char *name, const json_t *value)
-{
-    char path[SERVICE_PATH_BYTES];
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    if (json_dump_file(value, path, JSON_COMPACT) != 0)
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "can't write %s", path);
-    return SHOAL_OK;
-}
-
-static json_t *resources_json(const struct service_host *hosts, int count, int index)
-{
-    json_t *names = json_array(), *groups = json_array();
-    for (int i = 0; i < count; i++) {
-        json_array_append_new(names, json_string(hosts[i].name));
-        if (i == 0 || strcmp(hosts[i].group, hosts[i - 1].group) != 0)
-            json_array_append_new(groups, json_pack("{s:s, s:s, s:[]}", "instance_group_name",
-                                                    hosts[i].group, "instance_type", hosts[i].type,
-                                                    "hosts"));
-        json_t *group = json_array_get(groups, json_array_size(groups) - 1);
-        json_array_append_new(json_object_get(group, "hosts"), json_string(hosts[i].name));
-    }
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:s}", "current_host", hosts[index].name,
-                     "current_instance_type", hosts[index].type, "current_group_name",
-                     hosts[index].group, "hosts", names, "instance_groups", groups,
-                     "network_interface_name", "eth0");
-}
-
 struct preparation {
     struct service *service;
     struct service_job *job;
-    const char *folder;
-    json_t *request;
-    struct service_row row;
-    struct service_host hosts[SERVICE_HOSTS_MAX];
-    int host_count;
+    struct service_data *data;
+    struct job_software *software;
+    json_t *description;
 };
 
-static enum shoal_status host_files(const struct preparation *all, int index)
-{
-    char path[SERVICE_PATH_BYTES];
-    json_t *parameters = json_object_get(all->request, "HyperParameters"), *none = json_object();
-    snprintf(path, sizeof(path), "%s/%s/ml/input/config", all->folder, all->hosts[index].name);
-    TRY(folder_make(path));
-    json_t *resources = resources_json(all->hosts, all->host_count, index);
-    enum shoal_status status = json_write(path, "resourceconfig.json", resources);
-    json_decref(resources);
-    if (status == SHOAL_OK)
-        status = json_write(path, "hyperparameters.json", parameters != NULL ? parameters : none);
-    if (status == SHOAL_OK)
-        status = json_write(path, "inputdataconfig.json", none);
-    json_decref(none);
-    return status;
-}
-
 /* ---- description ---- */
-
-static json_t *program_json(const json_t *request)
-{
-    const json_t *algorithm = json_object_get(request, "AlgorithmSpecification");
-    json_t *program = json_copy(json_object_get(algorithm, "ContainerEntrypoint"));
-    json_t *arguments = json_object_get(algorithm, "ContainerArguments");
-    if (program == NULL)
-        program = json_pack("[s]", "train");
-    if (arguments != NULL)
-        json_array_extend(program, arguments);
-    return program;
-}
-
-static json_t *environment_json(const struct preparation *all)
-{
-    json_t *environment = json_pack("{s:s, s:s, s:s}", "PATH", SDK_PATH, "TRAINING_JOB_NAME",
-                                    all->row.name, "TRAINING_JOB_ARN", all->row.arn);
-    json_object_update(environment, json_object_get(all->request, "Environment"));
-    return environment;
-}
 
 /* Each host's log, of this start. */
 static enum shoal_status instances_json(const struct preparation *all, json_t **out)
 {
-    char folder[SERVICE_PATH_BYTES];
-    long long now_s = service_now_ms() / 1000;
+    int64_t now_s = service_now_ms() / 1000;
     json_t *list = json_array();
-    snprintf(folder, sizeof(folder), "%s/logs/%s", all->service->directory, all->row.name);
-    *out = list;
-    for (int i = 0; i < all->host_count; i++)
-        json_array_append_new(
-            list, json_pack("{s:o}", "log",
-                            json_sprintf("%s/%s-%lld", folder, all->hosts[i].name, now_s)));
-    return folder_make(folder);
+    enum shoal_status status = SHOAL_OK;
+    for (int i = 0; i < all->data->hosts.count && status == SHOAL_OK; i++) {
+        char path[SERVICE_PATH_BYTES];
+        status = logs_stream_make(all->service->logs, all->data->row.name, i + 1, now_s, path,
+                                  sizeof(path));
+        if (status == SHOAL_OK && json_array_append_new(list, json_pack("{s:s}", "log", path)) != 0)
+            status = base_error(SHOAL_ERR_MEMORY, "no memory for a job's description");
+    }
+    if (status == SHOAL_OK)
+        *out = list;
+    else
+        json_decref(list);
+    return status;
 }
 
-static enum shoal_status description_write(const struct preparation *all)
+static enum shoal_status description_make(const struct preparation *all, json_t **out)
 {
-    json_t *instances = NULL;
-    enum shoal_status status = instances_json(all, &instances);
-    int64_t left_s = all->job->runtime_s - all->row.trained_ms / 1000;
-    json_t *description = json_pack(
-        "{s:s, s:o, s:o, s:o, s:[s], s:I}", "name", all->row.name, "program",
-        program_json(all->request), "environment", environment_json(all), "instances", instances,
-        "hidden", all->service->directory, "max_runtime_s", (json_int_t)(left_s > 0 ? left_s : 1));
-    if (status == SHOAL_OK && description == NULL)
-        status = base_error(SHOAL_ERR_MEMORY, "no memory for a job's description");
-    if (status == SHOAL_OK)
-        status = json_write(all->folder, JOB_DESCRIPTION_FILE, description);
-    json_decref(description);
-    return status;
+    json_t *instances;
+    int64_t left_s = all->job->runtime_s - all->data->row.trained_ms / 1000;
+    TRY(instances_json(all, &instances));
+    *out = json_pack("{s:s, s:o, s:[s], s:I}", "name", all->data->row.name, "instances", instances,
+                     "hidden", all->service->directory, "max_runtime_s",
+                     (json_int_t)(left_s > 0 ? left_s : 1));
+    return *out != NULL ? SHOAL_OK
+                        : base_error(SHOAL_ERR_MEMORY, "no memory for a job's description");
+}
+
+static enum shoal_status program_describe(const struct preparation *all, json_t *description)
+{
+    char region[SERVICE_ARN_BYTES] = "us-east-1";
+    sscanf(all->data->row.arn, "arn:aws:sagemaker:%63[^:]", region);
+    struct job_start_order order = {.name = all->data->row.name,
+                                    .arn = all->data->row.arn,
+                                    .request = all->data->request,
+                                    .software = all->software,
+                                    .need = &all->job->need,
+                                    .accelerators = all->job->accelerators,
+                                    .region = region,
+                                    .service = all->service->address,
+                                    .key = all->service->key_id,
+                                    .secret = all->service->secret};
+    return job_start_describe(&order, description);
 }
 
 /* ---- all of it ---- */
 
-static enum shoal_status request_read(struct preparation *all)
+static enum shoal_status downloading_change(struct sql_database *database, void *user)
 {
-    struct sql_database *reader;
-    TRY(sql_reader_take(&all->service->readers, &reader));
-    enum shoal_status status = service_row_get(reader, all->job->id, &all->row);
-    if (status == SHOAL_OK)
-        status = service_request_get(reader, all->job->id, &all->request, NULL);
-    sql_reader_give(&all->service->readers, reader);
-    return status;
+    const struct service_job *job = user;
+    return service_row_enter(database, job->id, SERVICE_DOWNLOADING);
+}
+
+static enum shoal_status data_fill(const struct preparation *all)
+{
+    struct service_data *data = all->data;
+    if (json_array_size(json_object_get(data->request, "InputDataConfig")) > 0)
+        TRY(service_commit(all->service, downloading_change, all->job));
+    data->channel.control = &all->job->preparing;
+    TRY(channel_prepare(&data->channel, all->description));
+    return service_code_unpack(data->request, all->service->store, data->folder, data->hosts.count);
 }
 
 static enum shoal_status fill(struct preparation *all)
 {
-    TRY(service_folder_remove(all->folder));
-    TRY(folder_make(all->folder));
-    TRY(service_request_hosts(all->request, all->hosts, &all->host_count));
-    for (int i = 0; i < all->host_count; i++)
-        TRY(host_files(all, i));
-    return description_write(all);
+    const json_t *algorithm = json_object_get(all->data->request, "AlgorithmSpecification");
+    TRY(service_folder_clear(all->data->folder, JOB_SUPERVISOR_LOCK));
+    TRY(job_images_prepare(all->service->images,
+                           json_string_value(json_object_get(algorithm, "TrainingImage")),
+                           &all->software));
+    TRY(description_make(all, &all->description));
+    TRY(program_describe(all, all->description));
+    TRY(data_fill(all));
+    return service_json_write(all->data->folder, JOB_DESCRIPTION_FILE, all->description);
+}
+
+/* Whether there is nothing to do: a supervisor of this attempt runs, or has left its record. */
+static enum shoal_status started_already(const char *folder, bool *out)
+{
+    enum job_presence presence;
+    TRY(job_supervisor_find(folder, &presence));
+    *out = presence != JOB_GONE;
+    return SHOAL_OK;
+}
+
+/* While no supervisor can come: one may be on its way that a killed service had begun to start. */
+static enum shoal_status fill_alone(struct preparation *all, bool *started)
+{
+    int lock_fd;
+    TRY(service_folder_make(all->data->folder));
+    TRY(started_already(all->data->folder, started));
+    if (*started)
+        return SHOAL_OK;
+    TRY(job_supervisor_hold(all->data->folder, &lock_fd));
+    enum shoal_status status = fill(all);
+    close(lock_fd);
+    return status;
+}
+
+static enum shoal_status start(const struct preparation *all, bool *started)
+{
+    if (atomic_load(&all->job->stop_wanted))
+        return base_error(SHOAL_ERR_ABORTED, "the job is being stopped");
+    enum shoal_status status = job_supervisor_start(all->data->folder);
+    if (status == SHOAL_ERR_STATE) {
+        TRY(started_already(all->data->folder, started)); /* by another that was on its way */
+        if (*started)
+            return SHOAL_OK;
+    }
+    return status;
+}
+
+static void preparation_release(struct preparation *all)
+{
+    job_software_free(all->software);
+    json_decref(all->description);
+    service_data_free(all->data, false);
 }
 
 enum shoal_status service_prepare(struct service *service, struct service_job *job,
-                                  const char *folder, char reason[SERVICE_REASON_BYTES])
+                                  char reason[SERVICE_REASON_BYTES])
 {
-    struct preparation all = {.service = service, .job = job, .folder = folder};
-    TRY(request_read(&all));
-    enum shoal_status status = fill(&all);
-    if (status == SHOAL_OK && !atomic_load(&job->stop_wanted))
-        status = job_supervisor_start(folder);
-    else if (status == SHOAL_OK)
-        status = base_error(SHOAL_ERR_ABORTED, "the job is being stopped");
-    if (status != SHOAL_OK)
+    struct preparation all = {.service = service, .job = job};
+    bool started = false;
+    TRY(service_data_load(service, job, &all.data));
+    enum shoal_status status = fill_alone(&all, &started);
+    if (status == SHOAL_OK && !started)
+        status = start(&all, &started);
+    if (status != SHOAL_OK && status != SHOAL_ERR_STATE && status != SHOAL_ERR_ABORTED)
         service_reason(status, reason);
-    json_decref(all.request);
+    preparation_release(&all);
     return status;
 }

@@ -5,10 +5,11 @@
 
 #include "service/step.h"
 
-/* Makes the job's folder anew, fills it, and starts its supervisor. A failure with a reason is the
- * job's own; one without (reason is "") may be tried again. */
+/* Makes the job's folder anew, fills it, and starts its supervisor, unless one runs there or has
+ * left its record. A failure with a reason is the job's own; one without (reason is "") may be
+ * tried again. */
 enum shoal_status service_prepare(struct service *service, struct service_job *job,
-                                  const char *folder, char reason[SERVICE_REASON_BYTES]);
+                                  char reason[SERVICE_REASON_BYTES]);
 
 /* A failure's text as a FailureReason: with the public service's word in front, if it has none. */
 void service_reason(enum shoal_status status, char out[SERVICE_REASON_BYTES]);

@@ -14,8 +14,7 @@ bool service_room_fits(const struct service_room *room, const struct service_roo
 {
     return part_fits(room->core_thousands, need->core_thousands) &&
            part_fits(room->memory_bytes, need->memory_bytes) &&
-           part_fits(room->accelerators, need->accelerators) &&
-           part_fits(room->instances, need->instances);
+           part_fits(room->accelerators, need->accelerators);
 }
 
 void service_room_take(struct service_room *room, const struct service_room *need)
@@ -23,15 +22,6 @@ void service_room_take(struct service_room *room, const struct service_room *nee
     room->core_thousands -= need->core_thousands;
     room->memory_bytes -= need->memory_bytes;
     room->accelerators -= need->accelerators;
-    room->instances -= need->instances;
-}
-
-void service_room_give(struct service_room *room, const struct service_room *need)
-{
-    room->core_thousands += need->core_thousands;
-    room->memory_bytes += need->memory_bytes;
-    room->accelerators += need->accelerators;
-    room->instances += need->instances;
 }
 
 static int compare(const void *left, const void *right)

@@ -16,7 +16,7 @@
 
 /* What a job takes in all, or what a machine has. */
 struct service_room {
-    int64_t core_thousands, memory_bytes, accelerators, instances;
+    int64_t core_thousands, memory_bytes, accelerators;
 };
 
 struct service_queued {
@@ -29,9 +29,8 @@ struct service_queued {
 /* Whether `need` fits in `room`, of which parts may be negative. */
 bool service_room_fits(const struct service_room *room, const struct service_room *need);
 void service_room_take(struct service_room *room, const struct service_room *need);
-void service_room_give(struct service_room *room, const struct service_room *need);
 
-/* Sorts the jobs and says which start; *room is what is left for them. */
+/* Sorts the jobs and says which start; `room` is what is free. */
 void service_queue_admit(struct service_queued *jobs, size_t count, struct service_room room);
 
 #endif

@@ -20,13 +20,12 @@ static struct service_queued job(int64_t id, int64_t priority, int64_t cores, in
     return (struct service_queued){
         .id = id,
         .priority = priority,
-        .need = {.core_thousands = cores * 1000, .accelerators = accelerators, .instances = 1}};
+        .need = {.core_thousands = cores * 1000, .accelerators = accelerators}};
 }
 
 static struct service_room room(int64_t cores, int64_t accelerators)
 {
-    return (struct service_room){
-        .core_thousands = cores * 1000, .accelerators = accelerators, .instances = 100};
+    return (struct service_room){.core_thousands = cores * 1000, .accelerators = accelerators};
 }
 
 /* The ids of those that start, in their order, as digits. */
@@ -73,9 +72,15 @@ static void test_a_job_without_needs_starts_where_nothing_is_left(void **state)
 {
     (void)state;
     struct service_queued none = {.id = 1};
-    struct service_room negative = {-1, -1, -1, -1};
+    struct service_room negative = {-1, -1, -1};
     service_queue_admit(&none, 1, negative);
     assert_true(none.starts);
+}
+
+static void give(struct service_room *room, const struct service_room *need)
+{
+    room->core_thousands += need->core_thousands;
+    room->accelerators += need->accelerators;
 }
 
 /* Random jobs on a machine where each runs for some rounds: never more than there is, everyone runs
@@ -99,7 +104,7 @@ static void test_random_queues_run_empty(void **state)
             assert_true(round < 10000);
             for (int i = 1; i <= JOBS_MAX; i++)
                 if (ends_at[i] == round)
-                    service_room_give(&machine, &needs[i]);
+                    give(&machine, &needs[i]);
             service_queue_admit(jobs, count, machine);
             size_t left = 0;
             for (size_t i = 0; i < count; i++) {

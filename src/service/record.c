@@ -47,6 +47,7 @@ void service_row_take(sqlite3_stmt *at, struct service_row *out)
     out->started_ms = sqlite3_column_int64(at, 11);
     out->ended_ms = sqlite3_column_int64(at, 12);
     out->trained_ms = sqlite3_column_int64(at, 13);
+    out->accelerators = (uint64_t)sqlite3_column_int64(at, 14);
 }
 
 static enum shoal_status take_one(struct sql_database *database, sqlite3_stmt *find, bool *found,

@@ -31,6 +31,7 @@ struct service_row {
     int64_t created_ms, modified_ms;
     int64_t started_ms, ended_ms; /* 0: not yet */
     int64_t trained_ms;           /* of the attempts that have ended */
+    uint64_t accelerators;        /* a bit for each that it has, once it was begun */
 };
 
 int64_t service_now_ms(void); /* since 1970 */

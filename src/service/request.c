@@ -9,56 +9,55 @@
 #include "base/status.h"
 #include "job/description.h"
 #include "job/instance.h"
+#include "job/start.h"
 #include "logs/logs.h"
 #include "s3/name.h"
+#include "s3/store.h"
+#include "service/data.h"
+#include "service/service_state.h"
 
-#define DEFAULT_GROUP "homogeneousCluster"
-#define WAIT_S_MAX    (30 * 86400)
+#define WAIT_S_MAX (30 * 86400)
 
 /* ---- instances ---- */
 
-static enum shoal_status hosts_add(struct service_host *hosts, int *count, const char *group,
-                                   const char *type, json_int_t how_many)
+static enum shoal_status hosts_add(struct service_hosts *hosts, const char *group, const char *type,
+                                   int how_many)
 {
-    for (json_int_t i = 0; i < how_many; i++) {
-        if (*count == SERVICE_HOSTS_MAX)
-            return base_error(SHOAL_ERR_LIMIT, "a job has at most %d instances", SERVICE_HOSTS_MAX);
-        job_host_name(*count, hosts[*count].name);
-        hosts[*count].group = group;
-        hosts[*count].type = type;
-        ++*count;
+    for (int i = 0; i < how_many; i++, hosts->count++) {
+        int at = hosts->count;
+        if (at == JOB_INSTANCES_MAX)
+            return base_error(SHOAL_ERR_LIMIT, "A job has at most %d instances", JOB_INSTANCES_MAX);
+        hosts->list[at] = (struct channel_host){
+            .name = job_host_name(at, hosts->names[at]), .group = group, .type = type};
     }
     return SHOAL_OK;
 }
 
-enum shoal_status service_request_hosts(const json_t *request, struct service_host *hosts,
-                                        int *count)
+enum shoal_status service_request_hosts(const json_t *request, struct service_hosts *out)
 {
-    const json_t *resources = json_object_get(request, "ResourceConfig");
-    json_t *groups = json_object_get(resources, "InstanceGroups"), *group;
-    size_t i;
-    *count = 0;
-    json_array_foreach(groups, i, group)
-        TRY(hosts_add(hosts, count, json_string_value(json_object_get(group, "InstanceGroupName")),
-                      json_string_value(json_object_get(group, "InstanceType")),
-                      json_integer_value(json_object_get(group, "InstanceCount"))));
-    const char *type = json_string_value(json_object_get(resources, "InstanceType"));
-    if (json_array_size(groups) == 0 && type != NULL)
-        TRY(hosts_add(hosts, count, DEFAULT_GROUP, type,
-                      json_integer_value(json_object_get(resources, "InstanceCount"))));
-    if (*count == 0)
-        return base_error(SHOAL_ERR_LIMIT, "a job has at least one instance: ResourceConfig needs "
-                                           "InstanceType and InstanceCount, or InstanceGroups");
+    struct job_group groups[JOB_GROUPS_MAX];
+    const char *names[JOB_GROUPS_MAX];
+    int group_count = job_start_groups(request, groups, names);
+    out->count = 0;
+    for (int i = 0; i < group_count; i++)
+        TRY(hosts_add(out, names[i] != NULL ? names[i] : JOB_GROUP_HOMOGENEOUS, groups[i].type,
+                      groups[i].count));
+    if (out->count == 0)
+        return base_error(SHOAL_ERR_ARGUMENT,
+                          "A job has at least one instance: ResourceConfig needs InstanceType and "
+                          "InstanceCount, or InstanceGroups");
     return SHOAL_OK;
 }
 
-enum shoal_status service_request_need(const json_t *request, struct service_room *out)
+enum shoal_status service_request_need(const struct service *service, const json_t *request,
+                                       struct job_need *out)
 {
-    struct service_host hosts[SERVICE_HOSTS_MAX];
-    int count;
-    TRY(service_request_hosts(request, hosts, &count));
-    *out = (struct service_room){.instances = count};
-    return SHOAL_OK;
+    struct service_hosts hosts;
+    struct job_group groups[JOB_GROUPS_MAX];
+    const char *names[JOB_GROUPS_MAX];
+    TRY(service_request_hosts(request, &hosts));
+    return job_types_need(service->types, &service->machine, groups,
+                          job_start_groups(request, groups, names), out);
 }
 
 /* ---- checks ---- */
@@ -75,18 +74,16 @@ static bool refuse(struct job_fault *fault, const char *type, const char *format
     return false;
 }
 
-static bool room_check(const json_t *request, const struct service_room *machine,
+static bool room_check(const struct service *service, const json_t *request,
                        struct job_fault *fault)
 {
-    struct service_room need;
-    if (service_request_need(request, &need) != SHOAL_OK)
-        return refuse(fault, "ValidationException", "%s", base_error_text());
-    if (service_room_fits(machine, &need))
+    struct job_need need;
+    enum shoal_status status = service_request_need(service, request, &need);
+    if (status == SHOAL_OK)
         return true;
-    return refuse(fault, "ResourceLimitExceeded",
-                  "The job asks for more than this machine has: %d instances; there can be %d at "
-                  "one time",
-                  (int)need.instances, (int)machine->instances);
+    return refuse(fault,
+                  status == SHOAL_ERR_LIMIT ? "ResourceLimitExceeded" : "ValidationException", "%s",
+                  base_error_text());
 }
 
 static bool times_check(const json_t *request, struct job_fault *fault)
@@ -140,53 +137,40 @@ static bool buckets_check(const json_t *request, struct s3_store *store, struct 
     if (!bucket_check(output, "OutputDataConfig.S3OutputPath", store, fault) ||
         !bucket_check(checkpoints, "CheckpointConfig.S3Uri", store, fault))
         return false;
-    json_t *channel;
-    size_t i;
-    json_array_foreach(json_object_get(request, "InputDataConfig"), i, channel)
-    {
-        const char *uri = NULL, *name = NULL;
-        char where[128];
-        json_unpack(channel, "{s?s, s?{s?{s?s}}}", "ChannelName", &name, "DataSource",
-                    "S3DataSource", "S3Uri", &uri);
-        snprintf(where, sizeof(where), "channel %s", name != NULL ? name : "");
-        if (!bucket_check(uri, where, store, fault))
-            return false;
-    }
     return true;
 }
 
-static bool channels_check(const json_t *request, struct job_fault *fault)
+/* Whether what the channels name is there. */
+static bool data_check(const struct service *service, const json_t *request,
+                       struct job_fault *fault)
 {
-    const json_t *channels = json_object_get(request, "InputDataConfig");
-    for (size_t i = 0; i < json_array_size(channels); i++) {
-        const json_t *name = json_object_get(json_array_get(channels, i), "ChannelName");
-        for (size_t j = 0; j < i; j++)
-            if (json_equal(name, json_object_get(json_array_get(channels, j), "ChannelName")))
-                return refuse(fault, "ValidationException",
-                              "Channel names must be unique; '%s' is there more than once",
-                              json_string_value(name));
-    }
-    return true;
+    if (service_data_check(service, request) == SHOAL_OK)
+        return true;
+    return refuse(fault, "ValidationException", "%s", base_error_text());
 }
 
-static bool algorithm_check(const json_t *request, struct job_fault *fault)
+static bool algorithm_check(const struct service *service, const json_t *request,
+                            struct job_fault *fault)
 {
     const json_t *algorithm = json_object_get(request, "AlgorithmSpecification");
+    const char *image = json_string_value(json_object_get(algorithm, "TrainingImage"));
     if (json_object_get(algorithm, "AlgorithmName") != NULL)
         return refuse(fault, "ValidationException",
                       "AlgorithmSpecification.AlgorithmName is not supported here: name an image "
                       "by TrainingImage");
-    if (json_object_get(algorithm, "TrainingImage") == NULL)
+    if (image == NULL)
         return refuse(fault, "ValidationException", "AlgorithmSpecification needs a TrainingImage");
+    if (job_images_check(service->images, image) != SHOAL_OK)
+        return refuse(fault, "ValidationException", "%s", base_error_text());
     return true;
 }
 
-bool service_request_check(const json_t *request, struct s3_store *store,
-                           const struct service_room *machine, struct job_fault *fault)
+bool service_request_check(const struct service *service, const json_t *request,
+                           struct job_fault *fault)
 {
     const json_t *algorithm = json_object_get(request, "AlgorithmSpecification");
     return logs_definitions_check(json_object_get(algorithm, "MetricDefinitions"), fault) &&
-           algorithm_check(request, fault) && times_check(request, fault) &&
-           channels_check(request, fault) && room_check(request, machine, fault) &&
-           buckets_check(request, store, fault);
+           algorithm_check(service, request, fault) && times_check(request, fault) &&
+           room_check(service, request, fault) && buckets_check(request, service->store, fault) &&
+           data_check(service, request, fault);
 }

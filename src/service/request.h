@@ -8,25 +8,28 @@
 
 #include <jansson.h>
 
+#include "channel/channel.h"
+#include "job/instance.h"
+#include "job/types.h"
 #include "job/validate.h"
-#include "s3/store.h"
-#include "service/queue.h"
 
 /* The instances of a request, in the order of their numbers. */
-struct service_host {
-    char name[24];            /* algo-1 */
-    const char *group, *type; /* "homogeneousCluster" where it has no groups; of the request */
+struct service_hosts {
+    int count;
+    struct channel_host list[JOB_INSTANCES_MAX]; /* groups and types are the request's */
+    char names[JOB_INSTANCES_MAX][JOB_HOST_BYTES];
 };
-#define SERVICE_HOSTS_MAX 100
+/* SHOAL_ERR_LIMIT: there are too many. SHOAL_ERR_ARGUMENT: there are none. */
+enum shoal_status service_request_hosts(const json_t *request, struct service_hosts *out);
+struct service;
 
-/* Fills up to SERVICE_HOSTS_MAX of them. SHOAL_ERR_LIMIT: there are more, or none. */
-enum shoal_status service_request_hosts(const json_t *request, struct service_host *hosts,
-                                        int *count);
-/* What all of them take together. */
-enum shoal_status service_request_need(const json_t *request, struct service_room *out);
+/* What they take of the machine. SHOAL_ERR_ARGUMENT: a type that is not here; SHOAL_ERR_LIMIT: more
+ * than there is. */
+enum shoal_status service_request_need(const struct service *service, const json_t *request,
+                                       struct job_need *out);
 /* False with the fault: what is missing, contradicts itself, or is more than there is. Blocks for
  * looks at the store. */
-bool service_request_check(const json_t *request, struct s3_store *store,
-                           const struct service_room *machine, struct job_fault *fault);
+bool service_request_check(const struct service *service, const json_t *request,
+                           struct job_fault *fault);
 
 #endif

@@ -30,6 +30,18 @@ static enum shoal_status database_open(struct service *service)
     return sql_writer_start(&service->writer, NULL);
 }
 
+/* What the machine has, and what names of types and images stand for on it. */
+static enum shoal_status tables_load(struct service *service)
+{
+    char path[SERVICE_PATH_BYTES], folder[SERVICE_PATH_BYTES];
+    job_machine_look(&service->machine);
+    snprintf(path, sizeof(path), "%s/instances.conf", service->directory);
+    TRY(job_types_load(path, &service->types));
+    snprintf(path, sizeof(path), "%s/images.conf", service->directory);
+    snprintf(folder, sizeof(folder), "%s/images", service->directory);
+    return job_images_load(path, folder, &service->images);
+}
+
 static enum shoal_status parts_open(struct service *service, const struct service_options *options)
 {
     if (strlen(options->directory) >= sizeof(service->directory))
@@ -43,6 +55,7 @@ static enum shoal_status parts_open(struct service *service, const struct servic
     }
     TRY(folder_make(service->directory, "jobs"));
     TRY(job_validator_create(&job_model_sagemaker, &service->validator));
+    TRY(tables_load(service));
     TRY(service_watch_create(service, &service->watch));
     return database_open(service);
 }
@@ -77,6 +90,8 @@ bool service_close(struct service *service)
     sql_writer_stop(&service->writer);
     sql_readers_release(&service->readers);
     job_validator_free(service->validator);
+    job_types_free(service->types);
+    job_images_free(service->images);
     base_free(service->address);
     base_free(service->key_id);
     base_free(service->secret);

@@ -23,8 +23,8 @@ struct service_options {
     const char *key_id, *secret;
 };
 
-/* Takes what it needs of the options but for store and logs, which it borrows. Takes the directory's
- * state over. SHOAL_ERR_FORMAT: it is of another version. */
+/* Takes what it needs of the options but for store and logs, which it borrows. Takes the
+ * directory's state over. SHOAL_ERR_FORMAT: it is of another version. */
 enum shoal_status service_open(const struct service_options *options, struct service **out);
 /* For HTTP_SAGEMAKER; its user is the service. */
 const struct http_handler *service_handler(void);

@@ -3,6 +3,8 @@
 #ifndef SHOAL_SERVICE_SERVICE_STATE_H
 #define SHOAL_SERVICE_SERVICE_STATE_H
 
+#include "job/images.h"
+#include "job/types.h"
 #include "job/validate.h"
 #include "service/service.h"
 #include "service/watch.h"
@@ -19,6 +21,9 @@ struct service {
     struct s3_store *store;
     struct logs *logs;
     struct job_validator *validator;
+    struct job_share machine;
+    struct job_types *types;
+    struct job_images *images;
     struct sql_writer writer;
     struct sql_readers readers;
     struct service_watch *watch;

@@ -21,6 +21,7 @@
     "CREATE TABLE job(id INTEGER PRIMARY KEY AUTOINCREMENT,"                                       \
     " name TEXT NOT NULL UNIQUE COLLATE NOCASE, arn TEXT NOT NULL UNIQUE, phase INTEGER NOT NULL," \
     " attempt INTEGER NOT NULL DEFAULT 1, priority INTEGER NOT NULL DEFAULT 0,"                    \
+    " accelerators INTEGER NOT NULL DEFAULT 0,"                                                    \
     " status TEXT NOT NULL, secondary TEXT NOT NULL, reason TEXT,"                                 \
     " created_ms INTEGER NOT NULL, modified_ms INTEGER NOT NULL,"                                  \
     " started_ms INTEGER, ended_ms INTEGER, trained_ms INTEGER NOT NULL DEFAULT 0) STRICT;"        \
@@ -41,7 +42,7 @@
 
 #define SERVICE_JOB_COLUMNS                                                            \
     "id, name, arn, phase, attempt, priority, status, secondary, reason, created_ms, " \
-    "modified_ms, started_ms, ended_ms, trained_ms"
+    "modified_ms, started_ms, ended_ms, trained_ms, accelerators"
 
 /* Of a list of jobs: the filters, each of which holds where its value is NULL. ?1 created after,
  * ?2 created before, ?3 and ?4 the same for modified, ?5 part of the name, ?6 status. */
@@ -62,6 +63,7 @@
     X(JOB_BY_ARN, "SELECT " SERVICE_JOB_COLUMNS " FROM job WHERE arn = ?1")                       \
     X(JOB_OPEN, "SELECT " SERVICE_JOB_COLUMNS " FROM job WHERE phase < 4 ORDER BY id")            \
     X(JOB_STATUS, "UPDATE job SET status = ?2, secondary = ?3, modified_ms = ?4 WHERE id = ?1")   \
+    X(JOB_BEGIN, "UPDATE job SET phase = 1, accelerators = ?2 WHERE id = ?1")                     \
     X(JOB_PHASE, "UPDATE job SET phase = ?2 WHERE id = ?1")                                       \
     X(JOB_PRIORITY, "UPDATE job SET priority = ?2 WHERE id = ?1")                                 \
     X(JOB_STARTED, "UPDATE job SET started_ms = coalesce(started_ms, ?2) WHERE id = ?1")          \

@@ -5,21 +5,23 @@
  */
 #include "service/step.h"
 
-#include <errno.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "job/supervisor.h"
 #include "service/collect.h"
+#include "service/data.h"
+#include "service/files.h"
 #include "service/metrics.h"
 #include "service/prepare.h"
 
 #define RESTART_MS     1000 /* doubled with every attempt */
 #define RESTART_MS_MAX 60000
+#define ATTACH_MS      2000
+#define ATTACH_POLL_MS 5
 
 /* ---- commits ---- */
 
@@ -48,19 +50,6 @@ void service_job_folder(const struct service *service, const struct service_job 
 {
     snprintf(out, SERVICE_PATH_BYTES, "%s/jobs/%s.%lld.%d", service->directory, job->name,
              (long long)job->id, job->attempt);
-}
-
-static int entry_remove(const char *path, const struct stat *about, int kind, struct FTW *walk)
-{
-    (void)about, (void)kind, (void)walk;
-    return remove(path) != 0 && errno != ENOENT ? -1 : 0;
-}
-
-enum shoal_status service_folder_remove(const char *path)
-{
-    if (nftw(path, entry_remove, 32, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) != 0 && errno != ENOENT)
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "removing %s", path);
-    return SHOAL_OK;
 }
 
 /* What is left of it is of no use, and no reason to keep the job from its end. */
@@ -122,7 +111,7 @@ static enum shoal_status pending_change(struct sql_database *database, void *use
 static enum shoal_status begin_change(struct sql_database *database, void *user)
 {
     const struct service_job *job = user;
-    TRY(service_row_phase(database, job->id, SERVICE_PREPARING));
+    TRY(service_row_number(database, SERVICE_SQL_JOB_BEGIN, job->id, (int64_t)job->accelerators));
     return service_row_enter(database, job->id, SERVICE_PREPARING_INSTANCES);
 }
 
@@ -132,6 +121,10 @@ static enum shoal_status begin(struct service *service, struct service_job *job)
         enum service_secondary limit = service_job_limit(job, service_now_ms());
         return end_early(service, job, limit != SERVICE_FAILED ? limit : SERVICE_STOPPED, "");
     }
+    if (!job->has_need)
+        return end_early(service, job, SERVICE_FAILED,
+                         "CapacityError: the instances that the job asked for can't be had any "
+                         "more: instances.conf has changed");
     if (!job->is_admitted) {
         job->is_pending = true;
         return service_commit(service, pending_change, job);
@@ -153,21 +146,15 @@ static enum shoal_status started_change(struct sql_database *database, void *use
     return row.is_stopping ? SHOAL_OK : service_row_enter(database, job->id, SERVICE_TRAINING);
 }
 
-/* A supervisor that is there already was started by a service that then was killed. */
 static enum shoal_status prepare(struct service *service, struct service_job *job)
 {
-    char folder[SERVICE_PATH_BYTES], reason[SERVICE_REASON_BYTES] = "";
-    enum job_presence presence;
-    service_job_folder(service, job, folder);
-    TRY(job_supervisor_find(folder, &presence));
-    if (presence == JOB_GONE) {
-        enum shoal_status status = service_prepare(service, job, folder, reason);
-        if (status != SHOAL_OK && atomic_load(&job->stop_wanted))
-            return begin(service, job); /* it was given up for that */
-        if (status != SHOAL_OK && reason[0] != '\0')
-            return end_early(service, job, SERVICE_FAILED, reason);
-        TRY(status);
-    }
+    char reason[SERVICE_REASON_BYTES] = "";
+    enum shoal_status status = service_prepare(service, job, reason);
+    if (status != SHOAL_OK && atomic_load(&job->stop_wanted))
+        return begin(service, job); /* it was given up for that */
+    if (status != SHOAL_OK && reason[0] != '\0')
+        return end_early(service, job, SERVICE_FAILED, reason);
+    TRY(status);
     TRY(service_commit(service, started_change, job));
     job->phase = SERVICE_RUNNING;
     return SHOAL_OK;
@@ -175,21 +162,36 @@ static enum shoal_status prepare(struct service *service, struct service_job *jo
 
 /* ---- running ---- */
 
+/* While it runs, its lines are looked at for metrics and its checkpoints go to their bucket. That
+ * they don't is no reason to end it: what is there when it ends goes then. */
+static enum shoal_status follow(struct service *service, struct service_job *job)
+{
+    service_metrics_begin(service, job);
+    if (job->data == NULL)
+        TRY(service_data_load(service, job, &job->data));
+    if (service_data_follow(job->data) != SHOAL_OK)
+        base_log(BASE_LOG_WARN, "training job %s: %s", job->name, base_error_text());
+    return SHOAL_OK;
+}
+
+/* A supervisor that ends closes its socket a little before it is gone. */
 static enum shoal_status attach(struct service *service, struct service_job *job)
 {
     char folder[SERVICE_PATH_BYTES];
     enum job_presence presence;
+    int64_t deadline_ns = base_deadline_ns(ATTACH_MS);
     service_job_folder(service, job, folder);
-    TRY(job_supervisor_find(folder, &presence));
-    if (presence == JOB_RUNS && job_supervisor_connect(folder, &job->supervisor_fd) == SHOAL_OK) {
-        service_metrics_begin(service, job);
-        return SHOAL_OK;
-    }
-    TRY(job_supervisor_find(folder, &presence));
-    if (presence == JOB_RUNS) /* it lives and doesn't answer: again, later */
-        return base_error(SHOAL_ERR_STATE, "its supervisor does not answer");
-    job->phase = SERVICE_COLLECTING;
-    return SHOAL_OK;
+    do {
+        TRY(job_supervisor_find(folder, &presence));
+        if (presence != JOB_RUNS) {
+            job->phase = SERVICE_COLLECTING;
+            return SHOAL_OK;
+        }
+        if (job_supervisor_connect(folder, &job->supervisor_fd) == SHOAL_OK)
+            return follow(service, job);
+        base_sleep_ms(ATTACH_POLL_MS);
+    } while (base_left_ms(deadline_ns) > 0);
+    return base_error_context(SHOAL_ERR_STATE, "it runs and can't be asked");
 }
 
 /* ---- again ---- */

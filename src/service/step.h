@@ -37,7 +37,4 @@ enum shoal_status service_commit(struct service *service, service_change change,
 void service_job_folder(const struct service *service, const struct service_job *job,
                         char out[SERVICE_PATH_BYTES]);
 
-/* A folder with all that is in it; one that is not there is none. */
-enum shoal_status service_folder_remove(const char *path);
-
 #endif

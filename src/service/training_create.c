@@ -21,10 +21,8 @@ static void arn_write(const char *region, const char *name, char out[SERVICE_ARN
 
 static enum shoal_status check(struct service_call *call)
 {
-    struct service_room machine;
     struct service_row *row = &call->row;
-    service_machine_room(&machine);
-    if (!service_request_check(call->input, call->service->store, &machine, &call->fault))
+    if (!service_request_check(call->service, call->input, &call->fault))
         return base_error(SHOAL_ERR_ARGUMENT, "%s", call->fault.type);
     TRY(service_tags_check(call, json_object_get(call->input, "Tags"), &row->priority));
     snprintf(row->name, sizeof(row->name), "%s", service_input_text(call, "TrainingJobName"));
@@ -79,7 +77,7 @@ static enum shoal_status run(struct service_call *call, struct sql_database *dat
     TRY(service_tags_put(database, call->row.arn, json_object_get(call->input, "Tags")));
     service_job_free(call->job);
     call->job = NULL;
-    TRY(service_job_create(&call->row, call->input, &call->job));
+    TRY(service_job_create(call->service, &call->row, call->input, &call->job));
     call->output = json_pack("{s:s}", "TrainingJobArn", call->row.arn);
     return SHOAL_OK;
 }

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "service/queue.h"
 #include "service/service_state.h"
 #include "service/step.h"
 
@@ -48,7 +49,7 @@ struct service_watch {
     bool stops;
     /* The thread's own. */
     struct service_job *jobs;
-    struct service_room room; /* that no admitted job has */
+    struct job_capacity capacity;
     int working;
     bool queue_changed;
 };
@@ -100,16 +101,10 @@ static struct service_job *job_find(struct service_watch *watch, int64_t id)
     return job;
 }
 
-static void admit_one(struct service_watch *watch, struct service_job *job)
-{
-    job->is_admitted = true;
-    service_room_take(&watch->room, &job->need);
-}
-
 static void release_room(struct service_watch *watch, struct service_job *job)
 {
     if (job->is_admitted)
-        service_room_give(&watch->room, &job->need);
+        job_capacity_give(&watch->capacity, &job->need, job->accelerators);
     job->is_admitted = false;
     watch->queue_changed = true;
 }
@@ -122,10 +117,11 @@ static void job_add(struct service_watch *watch, struct service_job *job)
     }
     job->next = watch->jobs;
     watch->jobs = job;
+    watch->queue_changed = true;
     if (job->phase == SERVICE_WAITING)
-        watch->queue_changed = true;
-    else
-        admit_one(watch, job); /* it had its room before the service was started */
+        return;
+    job->is_admitted = true; /* by the service before */
+    job_capacity_retake(&watch->capacity, &job->need, job->accelerators);
 }
 
 static void job_remove(struct service_watch *watch, struct service_job *job)
@@ -228,7 +224,7 @@ static bool needs_step(const struct service_job *job)
         return false;
     switch (job->phase) {
     case SERVICE_WAITING:
-        return job->is_admitted || atomic_load(&job->stop_wanted) ||
+        return job->is_admitted || atomic_load(&job->stop_wanted) || !job->has_need ||
                (job->is_passed_over && !job->is_pending);
     case SERVICE_RUNNING: return job->supervisor_fd < 0;
     default: return true;
@@ -273,6 +269,34 @@ static size_t waiting_count(const struct service_watch *watch)
     return count;
 }
 
+static struct service_room room_of(const struct job_share *share)
+{
+    return (struct service_room){.core_thousands = (int64_t)share->core_thousands,
+                                 .memory_bytes = (int64_t)share->memory_bytes,
+                                 .accelerators = share->accelerator_count};
+}
+
+static struct service_room room_free(const struct job_capacity *capacity)
+{
+    struct service_room room = room_of(&capacity->machine);
+    room.core_thousands -= (int64_t)capacity->core_thousands;
+    room.memory_bytes -= (int64_t)capacity->memory_bytes;
+    room.accelerators -= __builtin_popcountll(capacity->accelerators);
+    return room;
+}
+
+/* The queue has found that it fits, or that it must wait. */
+static void queue_decided(struct service_watch *watch, struct service_job *job, bool starts,
+                          int64_t now_ms)
+{
+    if (starts && job->not_before_ms > now_ms)
+        watch->queue_changed = true; /* a restart, whose time has not come */
+    else if (starts && job_capacity_take(&watch->capacity, &job->need, &job->accelerators))
+        job->is_admitted = true;
+    else
+        job->is_passed_over = true;
+}
+
 static void queue_look(struct service_watch *watch, int64_t now_ms)
 {
     struct service_queued *queued;
@@ -284,18 +308,13 @@ static void queue_look(struct service_watch *watch, int64_t now_ms)
     watch->queue_changed = false;
     for (struct service_job *job = watch->jobs; job != NULL; job = job->next)
         if (job->phase == SERVICE_WAITING && !job->is_admitted && !job->is_working)
-            queued[i++] = (struct service_queued){
-                .id = job->id, .priority = job->priority, .need = job->need, .user = job};
-    service_queue_admit(queued, count, watch->room);
-    for (i = 0; i < count; i++) {
-        struct service_job *job = queued[i].user;
-        if (queued[i].starts && job->not_before_ms <= now_ms)
-            admit_one(watch, job);
-        else if (queued[i].starts)
-            watch->queue_changed = true; /* a restart that has to wait */
-        else
-            job->is_passed_over = true;
-    }
+            queued[i++] = (struct service_queued){.id = job->id,
+                                                  .priority = job->priority,
+                                                  .need = room_of(&job->need.all),
+                                                  .user = job};
+    service_queue_admit(queued, count, room_free(&watch->capacity));
+    for (i = 0; i < count; i++)
+        queue_decided(watch, queued[i].user, queued[i].starts, now_ms);
     base_free(queued);
 }
 
@@ -320,7 +339,7 @@ static int64_t limits_look(struct service_watch *watch, int64_t now_ms)
     for (struct service_job *job = watch->jobs; job != NULL; job = job->next) {
         int64_t at_ms = limit_ms(job);
         if (at_ms <= now_ms) {
-            atomic_store(&job->stop_wanted, true);
+            service_job_stop(job);
             stop_send(job);
         } else if (at_ms < next_ms) {
             next_ms = at_ms;
@@ -348,7 +367,7 @@ static void message_take(struct service_watch *watch, const struct message *mess
     if (job == NULL)
         return;
     if (message->kind == MESSAGE_STOP) {
-        atomic_store(&job->stop_wanted, true);
+        service_job_stop(job);
         if (!job->is_working)
             stop_send(job);
     } else {
@@ -390,6 +409,10 @@ static void events_wait(struct service_watch *watch, int timeout_ms)
 static void leave(struct service_watch *watch)
 {
     int64_t until_ms = service_now_ms() + LEAVE_MS;
+    for (struct service_job *job = watch->jobs; job != NULL; job = job->next) {
+        atomic_store(&job->preparing.is_cancelled, true);
+        atomic_store(&job->collecting.is_cancelled, true);
+    }
     while (watch->working > 0 && service_now_ms() < until_ms) {
         events_wait(watch, 100);
         messages_take(watch);
@@ -419,7 +442,7 @@ static enum shoal_status job_take_over(struct service_watch *watch, struct sql_d
     json_t *request;
     struct service_job *job;
     TRY(service_request_get(reader, row->id, &request, NULL));
-    enum shoal_status status = service_job_create(row, request, &job);
+    enum shoal_status status = service_job_create(watch->service, row, request, &job);
     json_decref(request);
     if (status == SHOAL_OK)
         job_add(watch, job);
@@ -489,7 +512,7 @@ enum shoal_status service_watch_create(struct service *service, struct service_w
     watch->epoll_fd = watch->wake_fd = -1;
     watch->last = &watch->first;
     pthread_mutex_init(&watch->lock, NULL);
-    service_machine_room(&watch->room);
+    watch->capacity.machine = service->machine;
     enum shoal_status status = descriptors_make(watch);
     if (status != SHOAL_OK)
         watch_free(watch);

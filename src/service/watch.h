@@ -27,7 +27,4 @@ void service_watch_add(struct service_watch *watch, struct service_job *job);
 void service_watch_stop_job(struct service_watch *watch, int64_t id);
 void service_watch_priority(struct service_watch *watch, int64_t id, int64_t priority);
 
-/* What this machine has for jobs. */
-void service_machine_room(struct service_room *out);
-
 #endif

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training jobs by boto3: their whole life, and what goes wrong in it."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import botocore.exceptions
+import pytest
+from launching import DEADLINE_S
+from services import Service, needs_service
+
+pytestmark = needs_service
+
+ENDED = ("Completed", "Failed", "Stopped")
+
+
+class Jobs:
+    """A service whose images are this machine itself, with a bucket, and a client."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        folder.mkdir(mode=0o700)
+        (folder / "images.conf").write_text("* root=/\n")
+        (folder / "instances.conf").write_text("ml.all cores=all\n* cores=1/64 memory=1/64\n")
+        self.start()
+        self.service.client("s3").create_bucket(Bucket="data")
+
+    def start(self):
+        self.service = Service(self.folder)
+        self.client = self.service.client("sagemaker", parameter_validation=False)
+
+    def kill(self):
+        self.service.process.kill()
+        self.service.process.wait()
+
+    def create(self, name, script, count=1, kind="ml.m5.large", **members):
+        request = {
+            "TrainingJobName": name,
+            "RoleArn": "arn:aws:iam::000000000000:role/shoal",
+            "AlgorithmSpecification": {
+                "TrainingImage": "mine",
+                "TrainingInputMode": "File",
+                "ContainerEntrypoint": ["/bin/sh", "-c"],
+                "ContainerArguments": [script],
+            },
+            "OutputDataConfig": {"S3OutputPath": "s3://data/out/"},
+            "ResourceConfig": {"InstanceType": kind, "InstanceCount": count, "VolumeSizeInGB": 1},
+            "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+        }
+        return self.client.create_training_job(**{**request, **members})["TrainingJobArn"]
+
+    def describe(self, name):
+        return self.client.describe_training_job(TrainingJobName=name)
+
+    def wait(self, name, *states):
+        """The job's description, once its status or secondary status is one of these."""
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            job = self.describe(name)
+            if job["TrainingJobStatus"] in states or job["SecondaryStatus"] in states:
+                return job
+            assert job["TrainingJobStatus"] not in ENDED, job
+            time.sleep(0.01)
+        raise AssertionError(f"{name} is not {states}: {job}")
+
+    def output(self, name):
+        """Lines of each instance's log, the oldest file first."""
+        files = sorted((self.folder / "logs" / name).glob("algo-*"))
+        return [[line[14:] for line in file.read_text().splitlines()] for file in files]
+
+    def wait_output(self, name, word):
+        deadline = time.monotonic() + DEADLINE_S
+        while not any(word in lines for lines in self.output(name)):
+            assert time.monotonic() < deadline, self.describe(name)
+            time.sleep(0.01)
+
+
+def ended(it):
+    """Ends what still runs; then the service ends in order."""
+    listed = it.client.list_training_jobs(StatusEquals="InProgress", MaxResults=100)
+    for job in listed["TrainingJobSummaries"]:
+        it.client.stop_training_job(TrainingJobName=job["TrainingJobName"])
+        it.wait(job["TrainingJobName"], *ENDED)
+    assert it.service.stop() == (0, "")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """One service for tests that don't mind each other's jobs."""
+    it = Jobs(tmp_path_factory.mktemp("shared") / "service")
+    yield it
+    ended(it)
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    it = Jobs(tmp_path / "service")
+    yield it
+    ended(it)
+
+
+def refused(code, words, function, **request):
+    with pytest.raises(botocore.exceptions.ClientError) as caught:
+        function(**request)
+    error = caught.value.response["Error"]
+    assert error["Code"] == code, error
+    for word in words:
+        assert word in error["Message"]
+
+
+def transitions(job):
+    return [step["Status"] for step in job["SecondaryStatusTransitions"]]
+
+
+def test_two_instances_run_to_the_end(shared):
+    script = "cat /opt/ml/input/config/*.json; echo $(hostname) $TRAINING_JOB_NAME $A"
+    arn = shared.create(
+        "Two-1", script, count=2, HyperParameters={"lr": "0.1"}, Environment={"A": "b"}
+    )
+    assert arn == "arn:aws:sagemaker:us-east-1:000000000000:training-job/two-1"
+    job = shared.wait("Two-1", *ENDED)
+    assert job["TrainingJobStatus"] == job["SecondaryStatus"] == "Completed", job
+    assert transitions(job)[0] == "Starting" and transitions(job)[-2:] == ["Uploading", "Completed"]
+    assert "Training" in transitions(job)
+    assert job["HyperParameters"] == {"lr": "0.1"} and job["OutputDataConfig"]["KmsKeyId"] == ""
+    assert job["ModelArtifacts"]["S3ModelArtifacts"] == "s3://data/out/Two-1/output/model.tar.gz"
+    assert job["CreationTime"] <= job["TrainingStartTime"] <= job["TrainingEndTime"]
+    assert [lines[-1] for lines in shared.output("Two-1")] == [
+        f"{text}algo-{i} Two-1 b" for i in (1, 2) for text in [shared.output("Two-1")[i - 1][-1][:-14]]
+    ]
+    deadline = time.monotonic() + DEADLINE_S
+    while list((shared.folder / "jobs").glob("Two-1.*")):
+        assert time.monotonic() < deadline
+
+
+def test_failing_script_gives_its_last_words(shared):
+    shared.create("bad", "echo before; echo 'ValueError: no such data' >&2; exit 3")
+    job = shared.wait("bad", *ENDED)
+    assert job["TrainingJobStatus"] == job["SecondaryStatus"] == "Failed"
+    assert job["FailureReason"].startswith("AlgorithmError: ")
+    assert "ValueError: no such data" in job["FailureReason"]
+    assert job["FailureReason"].endswith("exit code: 3")
+
+
+def test_stop_waits_for_the_script(shared):
+    shared.create("long", "trap 'echo ending; exit 0' TERM; echo up; while :; do sleep 0.05; done")
+    shared.wait_output("long", "up")
+    shared.client.stop_training_job(TrainingJobName="long")
+    job = shared.wait("long", *ENDED)
+    assert job["TrainingJobStatus"] == job["SecondaryStatus"] == "Stopped"
+    assert "Stopping" in transitions(job)
+    assert shared.output("long") == [["up", "ending"]]
+    refused("ValidationException", ["Stopped"], shared.client.stop_training_job,
+            TrainingJobName="long")
+
+
+def test_limit_of_time(shared):
+    shared.create("limited", "sleep 60", StoppingCondition={"MaxRuntimeInSeconds": 1})
+    job = shared.wait("limited", *ENDED)
+    assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
+
+
+def test_what_is_refused(jobs):
+    create, client = jobs.create, jobs.client
+    arn = create("one", "sleep 60")
+    refused("ResourceInUse", ["already exists", arn], create, name="One", script="")
+    refused("ResourceInUse", ["InProgress"], client.delete_training_job, TrainingJobName="one")
+    refused("ValidationException", ["Requested resource not found."],
+            client.describe_training_job, TrainingJobName="none")
+    refused("ValidationException", ["1 validation error detected", "Member must satisfy regular"],
+            create, name="a_b", script="")
+    refused("UnknownOperationException", ["ListLabelingJobs"], client.list_labeling_jobs)
+    refused("ResourceLimitExceeded", [], create, name="big", script="", count=100, kind="ml.all")
+    refused("ValidationException", ["no S3 bucket 'none'", "S3OutputPath"], create, name="two",
+            script="", OutputDataConfig={"S3OutputPath": "s3://none/x"})
+    refused("ValidationException", ["MaxWaitTimeInSeconds"], create, name="two", script="",
+            StoppingCondition={"MaxRuntimeInSeconds": 9, "MaxWaitTimeInSeconds": 10})
+    refused("ValidationException", ["shoal:priority"], create, name="two", script="",
+            Tags=[{"Key": "shoal:priority", "Value": "high"}])
+    assert [job["TrainingJobName"] for job in client.list_training_jobs()["TrainingJobSummaries"]] \
+        == ["one"]
+
+
+def test_queue_keeps_order_and_priority(jobs):
+    go = "test -e /opt/ml/output/go || sleep 0.2; date +%s%N"
+    jobs.create("first", "echo up; sleep 60", kind="ml.all")
+    jobs.wait_output("first", "up")
+    names = ["low", "high", "mid", "gone"]
+    for name, priority in zip(names, (0, 0, 5, 9), strict=True):
+        jobs.create(name, go, kind="ml.all",
+                    Tags=[{"Key": "shoal:priority", "Value": str(priority)}])
+        jobs.wait(name, "Pending")
+    jobs.client.stop_training_job(TrainingJobName="gone")
+    gone = jobs.wait("gone", *ENDED)
+    assert gone["SecondaryStatus"] == "Stopped" and "TrainingStartTime" not in gone
+    high = jobs.describe("high")["TrainingJobArn"]
+    jobs.client.add_tags(ResourceArn=high, Tags=[{"Key": "shoal:priority", "Value": "7"}])
+    jobs.client.stop_training_job(TrainingJobName="first")
+    started = {name: jobs.wait(name, *ENDED)["TrainingStartTime"] for name in names[:3]}
+    assert started["high"] < started["mid"] < started["low"]
+
+
+def test_lists_tags_and_searches(jobs):
+    client = jobs.client
+    for i in range(5):
+        jobs.create(f"job-{i}", f"exit {i % 2}", HyperParameters={"lr": f"0.{i}", "kind": "x"},
+                    Tags=[{"Key": "team", "Value": "ab"[i % 2]}])
+    for i in range(5):
+        jobs.wait(f"job-{i}", *ENDED)
+
+    def names(**filters):
+        found, token = [], {}
+        while True:
+            page = client.list_training_jobs(MaxResults=2, **filters, **token)
+            found += [job["TrainingJobName"][-1] for job in page["TrainingJobSummaries"]]
+            if "NextToken" not in page:
+                return "".join(found)
+            token = {"NextToken": page["NextToken"]}
+
+    def search(*filters, **more):
+        found, token = [], {}
+        expression = dict(more)
+        if filters:
+            expression["Filters"] = [dict(zip(("Name", "Operator", "Value"), one, strict=False))
+                                     for one in filters]
+        while True:
+            page = client.search(Resource="TrainingJob", SearchExpression=expression,
+                                 SortBy="TrainingJobName", SortOrder="Ascending", MaxResults=2,
+                                 **token)
+            found += [one["TrainingJob"]["TrainingJobName"][-1] for one in page["Results"]]
+            if "NextToken" not in page:
+                return "".join(found)
+            token = {"NextToken": page["NextToken"]}
+
+    assert names() == "43210" and names(SortOrder="Ascending") == "01234"
+    assert names(SortBy="Name", SortOrder="Descending") == "43210"
+    assert sorted(names(SortBy="Status")[:3]) != [] and names(NameContains="OB-3") == "3"
+    assert names(StatusEquals="Failed") == "31" and names(StatusEquals="Stopped") == ""
+    middle = jobs.describe("job-2")["CreationTime"]
+    assert names(CreationTimeBefore=middle) == "10" and names(CreationTimeAfter=middle) == "43"
+
+    assert search(("TrainingJobStatus", "Equals", "Failed")) == "13"
+    assert search(("HyperParameters.lr", "GreaterThan", "0.15"), ("Tags.team", "Equals", "a")) == "24"
+    assert search(("HyperParameters.lr", "Equals", "0.10")) == "1"
+    assert search(("FailureReason", "Contains", "exit code: 1")) == "13"
+    assert search(("FailureReason", "NotExists")) == "024"
+    assert search(("Tags.team", "Exists"), ("TrainingJobName", "In", "job-1,job-4")) == "14"
+    assert search(("CreationTime", "GreaterThanOrEqualTo", middle.isoformat()[:23])) == "234"
+    either = [{"Filters": [{"Name": "TrainingJobName", "Operator": "Equals", "Value": f"job-{i}"}]}
+              for i in (0, 3)]
+    assert search(SubExpressions=either, Operator="Or") == "03"
+    nested = {"NestedPropertyName": "InputDataConfig", "Filters": [
+        {"Name": "InputDataConfig.ChannelName", "Operator": "Equals", "Value": "train"}]}
+    assert search(NestedFilters=[nested]) == ""
+    refused("ValidationException", ["no time"], client.search, Resource="TrainingJob",
+            SearchExpression={"Filters": [
+                {"Name": "CreationTime", "Operator": "LessThan", "Value": "soon"}]})
+
+    arn = jobs.describe("job-0")["TrainingJobArn"]
+    client.add_tags(ResourceArn=arn, Tags=[{"Key": "team", "Value": "c"}, {"Key": "k", "Value": ""}])
+    client.delete_tags(ResourceArn=arn, TagKeys=["k"])
+    assert client.list_tags(ResourceArn=arn)["Tags"] == [{"Key": "team", "Value": "c"}]
+    client.delete_training_job(TrainingJobName="job-0")
+    refused("ValidationException", ["not found"], client.list_tags, ResourceArn=arn)
+    assert names() == "4321" and search(("HyperParameters.kind", "Equals", "x")) == "1234"
+    jobs.create("job-0", "true")
+    jobs.wait("job-0", "Completed")
+
+
+def test_update_of_a_running_job(shared):
+    shared.create("one", "sleep 60")
+    shared.client.update_training_job(TrainingJobName="one",
+                                    ResourceConfig={"KeepAlivePeriodInSeconds": 60})
+    config = shared.describe("one")["ResourceConfig"]
+    assert config["KeepAlivePeriodInSeconds"] == 60 and config["InstanceCount"] == 1
+
+
+def test_kill_of_the_service_while_a_job_runs(jobs):
+    jobs.create("waits", "echo up; sleep 0.5; echo on", count=2)
+    jobs.wait_output("waits", "up")
+    jobs.kill()
+    jobs.start()
+    assert jobs.wait("waits", *ENDED)["TrainingJobStatus"] == "Completed"
+    assert jobs.output("waits") == [["up", "on"]] * 2
+
+    jobs.create("ends", "echo up; sleep 0.2; exit 7")
+    jobs.wait_output("ends", "up")
+    jobs.kill()
+    (folder,) = (jobs.folder / "jobs").glob("ends.*")
+    deadline = time.monotonic() + DEADLINE_S
+    while not (folder / "exit.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    jobs.start()
+    assert jobs.wait("ends", *ENDED)["FailureReason"].endswith("exit code: 7")
+
+
+def test_kills_of_the_service_at_any_moment(jobs):
+    """Jobs are created all the time while the service is killed: each that was accepted ends as it
+    must, having run once."""
+    accepted, stops = [], threading.Event()
+
+    def create():
+        for i in range(1000):
+            if stops.is_set():
+                return
+            try:
+                jobs.create(f"k-{i}", f"echo {i}; exit {i % 3}")
+                accepted.append(i)
+            except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError):
+                pass
+
+    thread = threading.Thread(target=create)
+    thread.start()
+    for pause in (0.1, 0.15, 0.05, 0.2):
+        time.sleep(pause)
+        jobs.kill()
+        jobs.start()
+    stops.set()
+    thread.join()
+    assert accepted
+    for i in accepted:
+        job = jobs.wait(f"k-{i}", *ENDED)
+        assert job["TrainingJobStatus"] == ("Failed" if i % 3 else "Completed"), job
+        assert jobs.output(f"k-{i}") == [[str(i)]], job
+        assert transitions(job).count("Training") == 1
+
+
+def supervisor_kill(jobs, name):
+    """Ends the processes of a job as when the machine goes down."""
+    (folder,) = (jobs.folder / "jobs").glob(f"{name}.*")
+    for entry in os.listdir("/proc"):
+        try:
+            words = open(f"/proc/{entry}/cmdline").read().split("\0")
+        except OSError:
+            continue
+        if "job-supervisor" in words and str(folder) in words:
+            os.kill(int(entry), signal.SIGKILL)
+            return
+    raise AssertionError("no supervisor")
+
+
+def test_lost_job_is_tried_again_where_that_was_asked_for(shared):
+    shared.create("once", "echo up; sleep 60")
+    shared.create("retry", "echo up; sleep 60", RetryStrategy={"MaximumRetryAttempts": 1})
+    for name in ("once", "retry"):
+        shared.wait_output(name, "up")
+        supervisor_kill(shared, name)
+    job = shared.wait("once", *ENDED)
+    assert job["TrainingJobStatus"] == "Failed"
+    assert job["FailureReason"].startswith("InternalServerError: ")
+    shared.wait("retry", "Restarting", "Training")
+    deadline = time.monotonic() + DEADLINE_S
+    while len(shared.output("retry")) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert "Restarting" in transitions(shared.wait("retry", "Training"))
+    shared.client.stop_training_job(TrainingJobName="retry")
+    assert shared.wait("retry", *ENDED)["TrainingJobStatus"] == "Stopped"
+
+
+def test_interrupted_spot_job_waits_its_time(shared):
+    shared.create(
+        "spot", "echo up; sleep 60", EnableManagedSpotTraining=True,
+        StoppingCondition={"MaxRuntimeInSeconds": 2, "MaxWaitTimeInSeconds": 2},
+    )
+    shared.wait_output("spot", "up")
+    supervisor_kill(shared, "spot")
+    job = shared.wait("spot", *ENDED)
+    assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == ("Stopped", "MaxWaitTimeExceeded")
+    assert "Interrupted" in transitions(job)
+
+
+def test_jobs_of_two_services_that_follow_each_other_stay_apart(jobs):
+    """A service that ends in order leaves its jobs running, and the next one has all of them."""
+    jobs.create("one", "echo up; sleep 0.3; echo down")
+    jobs.wait_output("one", "up")
+    assert jobs.service.stop() == (0, "")
+    jobs.start()
+    assert jobs.wait("one", *ENDED)["TrainingJobStatus"] == "Completed"
+    assert json.dumps(jobs.output("one")) == '[["up", "down"]]'
