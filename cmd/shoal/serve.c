@@ -14,6 +14,7 @@
 #include "http/identity.h"
 #include "http/keys.h"
 #include "logs/protocol.h"
+#include "job/limits.h"
 #include "s3/protocol.h"
 #include "service/service.h"
 
@@ -177,6 +178,7 @@ static enum shoal_status serve_run(struct serve *serve)
     sigset_t ends;
     int came = 0;
     signals_hold(&ends);
+    job_limits_prepare();
     enum shoal_status status = prepare(serve);
     if (status == SHOAL_OK)
         status = start(serve);

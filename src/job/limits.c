@@ -3,9 +3,8 @@
  * limits.c: see limits.h; cgroups(7), capabilities(7).
  *
  * The groups lie below the one that this process is in, so that limits which somebody set for the
- * service hold for its jobs. In version 2 a group with processes of its own can't hand controllers
- * down; then there are no limits here but those of the process, unless whoever started the service
- * has delegated a tree to it whose processes are in a leaf.
+ * service hold for its jobs. In version 2 the service moves itself to a leaf of its group first,
+ * where that was delegated to it; otherwise there are no limits but those of the process.
  */
 #include "job/limits.h"
 
@@ -26,6 +25,7 @@
 
 #define CPU_PERIOD_US 100000
 #define LINE_BYTES    512
+#define LEAF          "/shoal-service" /* of version 2: where the service's own processes are */
 
 /* ---- control groups ---- */
 
@@ -122,17 +122,72 @@ static void create_processes_1(struct limits_group *group, const struct job_limi
         write_value(folder, "pids.max", "%" PRIu64, limits->process_count);
 }
 
+static bool write_text(const char *folder, const char *file, const char *text)
+{
+    char path[LIMITS_FOLDER_BYTES + 64];
+    snprintf(path, sizeof(path), "%s/%s", folder, file);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool written = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    int error_number = errno;
+    close(fd);
+    errno = error_number;
+    return written;
+}
+
+/* In version 2 a group with processes of its own can't hand controllers down (EBUSY), the first one
+ * excepted. */
+static bool enable(const char *folder, const char *const *controllers)
+{
+    char text[64];
+    for (; *controllers != NULL; controllers++) {
+        snprintf(text, sizeof(text), "+%s", *controllers);
+        if (!write_text(folder, "cgroup.subtree_control", text))
+            return false;
+    }
+    return true;
+}
+
+bool limits_hand_down(const char *folder, const char *const *controllers)
+{
+    char leaf[LIMITS_FOLDER_BYTES + sizeof(LEAF)];
+    if (enable(folder, controllers))
+        return true;
+    if (errno != EBUSY)
+        return false;
+    snprintf(leaf, sizeof(leaf), "%s" LEAF, folder);
+    return (mkdir(leaf, 0755) == 0 || errno == EEXIST) && write_text(leaf, "cgroup.procs", "0") &&
+           enable(folder, controllers);
+}
+
+static const char *const controllers_2[] = {"memory", "cpu", "pids", NULL};
+
+/* The group of version 2 that jobs' groups are made in: this process's own, or the one above the
+ * leaf that the service has moved to. */
+static bool parent_folder_2(char folder[LIMITS_FOLDER_BYTES])
+{
+    if (!own_folder("", folder))
+        return false;
+    size_t length = strlen(folder), leaf_length = strlen(LEAF);
+    if (length > leaf_length && strcmp(folder + length - leaf_length, LEAF) == 0)
+        folder[length - leaf_length] = '\0';
+    return true;
+}
+
+void job_limits_prepare(void)
+{
+    char folder[LIMITS_FOLDER_BYTES];
+    if (parent_folder_2(folder))
+        limits_hand_down(folder, controllers_2);
+}
+
 static bool create_2(struct limits_group *group, const struct job_limits *limits, const char *name)
 {
-    char parent[LIMITS_FOLDER_BYTES], path[LIMITS_FOLDER_BYTES + 32];
-    if (!own_folder("", parent))
+    char parent[LIMITS_FOLDER_BYTES];
+    if (!parent_folder_2(parent) || !enable(parent, controllers_2))
         return false;
-    snprintf(path, sizeof(path), "%s/cgroup.subtree_control", parent);
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    bool handed_down = fd >= 0 && write(fd, "+memory +cpu +pids", 18) == 18;
-    if (fd >= 0)
-        close(fd);
-    const char *folder = handed_down ? add_tree(group, parent, name) : NULL;
+    const char *folder = add_tree(group, parent, name);
     if (folder == NULL)
         return false;
     if (limits->memory_bytes > 0)

@@ -24,6 +24,14 @@ struct limits_group { /* zeroed is a start */
     bool has_memory;
 };
 
+/* Lets groups of version 2 below this process's own have limits, where that is delegated to it: its
+ * own processes then have to be in a leaf, so it moves there. For the service, at its start, before
+ * it has children. Where it can't be done, jobs have no such limits. */
+void job_limits_prepare(void);
+/* The same for the group in `folder` and these controllers, NULL behind; for tests. Whether groups
+ * below it can have all of them. */
+bool limits_hand_down(const char *folder, const char *const *controllers);
+
 /* Makes the control groups "shoal-<name>" below this process's own, as far as they can be made. */
 void limits_group_create(struct limits_group *group, const struct job_limits *limits,
                          const char *name);
