@@ -12,6 +12,7 @@ int cmd_run(int argc, char **argv);
 int cmd_run_agent(int argc, char **argv);
 int cmd_job_supervisor(int argc, char **argv);
 int cmd_job_start(int argc, char **argv);
+int cmd_channel_feed(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_plan_model(int argc, char **argv);
@@ -48,6 +49,7 @@ static const struct {
     {"run-agent", cmd_run_agent, NULL},
     {"job-supervisor", cmd_job_supervisor, NULL},
     {"job-start", cmd_job_start, NULL},
+    {"channel-feed", cmd_channel_feed, NULL},
     {"start-rank", cmd_start_rank, NULL},
     {"tune-rank", cmd_tune_rank, NULL},
 };

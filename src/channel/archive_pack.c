@@ -78,7 +78,7 @@ static enum shoal_status write_header(struct packing *packing, const struct chan
         return base_error(SHOAL_ERR_MEMORY, "no memory for packing a file");
     archive_entry_set_pathname(header, entry->path);
     archive_entry_set_mode(header, target != NULL ? (AE_IFLNK | 0777) : (entry->mode & ~07000u));
-    archive_entry_set_mtime(header, entry->modified_s, 0);
+    archive_entry_set_mtime(header, entry->modified_ms / 1000, 0);
     archive_entry_set_size(header, target != NULL ? 0 : entry->bytes);
     if (target != NULL)
         archive_entry_set_symlink(header, target);
@@ -89,12 +89,8 @@ static enum shoal_status write_header(struct packing *packing, const struct chan
 
 static enum shoal_status pack_file(struct packing *packing, const struct channel_entry *entry)
 {
-    struct stat about;
-    int fd = channel_open_beneath(packing->folders[entry->folder], entry->path,
-                                  O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
-    if (fd < 0 || fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
-        if (fd >= 0)
-            close(fd);
+    int fd = channel_open_kind(packing->folders[entry->folder], entry->path, S_IFREG, O_RDONLY);
+    if (fd < 0) {
         packing->left_out++;
         return SHOAL_OK;
     }

@@ -14,7 +14,6 @@
 #include "channel/channel.h"
 #include "channel/tree.h"
 #include "s3/store_fixture.h"
-#include "support/files.h"
 
 struct trial {
     struct fixture *fixture;

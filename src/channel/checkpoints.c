@@ -8,8 +8,9 @@
  * read, nothing is put. So the bucket has whole files only, if late. A key goes when a file that
  * was there as this key has gone from the last host that had it.
  *
- * What a new process knows of the time before it (the service was killed): a file whose object has
- * its size and is not older is the same.
+ * What a new process knows of the time before it (the service was killed): a file whose object is
+ * not older is no news. So one host's copy of what came from the bucket does not go over what
+ * another host has made of it since.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +31,7 @@
 #include "channel/tree.h"
 
 #define LOCAL_PATH     "/opt/ml/checkpoints"
-#define ROUND_MS       INT64_C(1000)
+#define ROUND_MS       INT64_C(500)
 #define ROUND_SHARE    10 /* of the time at most one part in so many goes into rounds */
 #define COPY_BYTES     ((size_t)1 << 20)
 #define COPY_FILE_MODE 0644
@@ -209,8 +210,7 @@ static enum shoal_status put_file(struct channel_checkpoints *checkpoints,
     struct channel_uri uri;
     bool is_known;
     TRY(uri_of(checkpoints, entry->path, &uri));
-    int fd = channel_open_beneath(checkpoints->folders[entry->folder], entry->path,
-                                  O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+    int fd = channel_open_kind(checkpoints->folders[entry->folder], entry->path, S_IFREG, O_RDONLY);
     if (fd < 0)
         return SHOAL_OK; /* gone, or something else now */
     enum shoal_status status = SHOAL_OK;
@@ -220,14 +220,14 @@ static enum shoal_status put_file(struct channel_checkpoints *checkpoints,
     return status;
 }
 
-/* Whether the bucket has the file already, as far as can be told. */
+/* Whether the bucket has the file, or a newer one. */
 static bool is_in_bucket(struct channel_checkpoints *checkpoints, const struct channel_entry *entry)
 {
     struct channel_uri uri;
     int64_t bytes, modified_ms;
     return uri_of(checkpoints, entry->path, &uri) == SHOAL_OK &&
            channel_bucket_find(&checkpoints->job, &uri, &bytes, &modified_ms) == SHOAL_OK &&
-           bytes == entry->bytes && modified_ms / 1000 >= entry->modified_s;
+           modified_ms >= entry->modified_ms;
 }
 
 /* One file of the new list beside what was seen of it (NULL: nothing). */

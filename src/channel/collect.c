@@ -140,8 +140,7 @@ static enum shoal_status put_one(struct collection *collection, const struct cha
         return base_error(SHOAL_ERR_LIMIT, "the key %s%.300s is longer than 1024 bytes", uri.key,
                           entry->path);
     memcpy(uri.key + used, entry->path, strlen(entry->path) + 1);
-    int fd = channel_open_beneath(collection->folders[entry->folder], entry->path,
-                                  O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+    int fd = channel_open_kind(collection->folders[entry->folder], entry->path, S_IFREG, O_RDONLY);
     if (fd < 0) {
         collection->left_out++;
         return SHOAL_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prepare_test.c: what jobs find in /opt/ml/input, from a real store. */
 #include "channel/channel_fixture.h"
+#include "support/files.h"
 
 #define CHANNEL(name, uri, more)                                                 \
     "{'ChannelName': '" name "', 'DataSource': {'S3DataSource': {'S3DataType': " \

@@ -31,6 +31,25 @@ int channel_open_beneath(int folder_fd, const char *path, int flags, mode_t mode
     return fd;
 }
 
+int channel_open_kind(int folder_fd, const char *path, mode_t kind, int flags)
+{
+    char by_number[64];
+    struct stat about;
+    int place = channel_open_beneath(folder_fd, path, O_PATH, 0), fd = -1;
+    if (place < 0)
+        return -1;
+    if (fstat(place, &about) == 0) {
+        snprintf(by_number, sizeof(by_number), "/proc/self/fd/%d", place);
+        errno = EINVAL;
+        if ((about.st_mode & S_IFMT) == kind)
+            fd = open(by_number, flags | O_CLOEXEC);
+    }
+    int number = errno;
+    close(place);
+    errno = number;
+    return fd;
+}
+
 static enum shoal_status in_the_way(const char *path)
 {
     return base_error(SHOAL_ERR_STATE, "'%.300s' can't be made: a file or a link is in the way",

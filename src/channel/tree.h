@@ -21,6 +21,9 @@
 
 /* As openat(), below the folder only and through no link; -1 with errno. */
 int channel_open_beneath(int folder_fd, const char *path, int flags, mode_t mode);
+/* The same for what is of this kind (S_IFREG, S_IFIFO): nothing else is opened, whatever takes its
+ * place meanwhile; EINVAL. */
+int channel_open_kind(int folder_fd, const char *path, mode_t kind, int flags);
 /* Opens a folder below another one, and makes those on the way that are not there. "" is the folder
  * itself. SHOAL_ERR_STATE: something else is in the way; SHOAL_ERR_SYSTEM. */
 enum shoal_status channel_folder_open(int folder_fd, const char *path, int *out);
@@ -40,11 +43,11 @@ enum shoal_status channel_write_all(int fd, const void *data, size_t bytes, int6
 
 /* What is in folders, as a list. */
 struct channel_entry {
-    const char *path;                      /* below its folder: "a/b" */
-    const char *target;                    /* of a link, else NULL */
-    int folder;                            /* which of the folders */
-    mode_t mode;                           /* as stat has it: regular file, folder or link */
-    int64_t bytes, modified_s, changed_ns; /* changed_ns: differs when the contents do */
+    const char *path;                       /* below its folder: "a/b" */
+    const char *target;                     /* of a link, else NULL */
+    int folder;                             /* which of the folders */
+    mode_t mode;                            /* as stat has it: regular file, folder or link */
+    int64_t bytes, modified_ms, changed_ns; /* changed_ns: differs when the contents do */
 };
 
 struct channel_tree {

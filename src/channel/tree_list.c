@@ -68,12 +68,12 @@ struct listing {
 static enum shoal_status add_entry(struct listing *listing, const struct stat *about,
                                    const char *target)
 {
-    struct channel_entry entry = {.folder = listing->folder,
-                                  .mode = about->st_mode,
-                                  .bytes = S_ISREG(about->st_mode) ? about->st_size : 0,
-                                  .modified_s = about->st_mtim.tv_sec,
-                                  .changed_ns = about->st_ctim.tv_sec * INT64_C(1000000000) +
-                                                about->st_ctim.tv_nsec};
+    struct channel_entry entry = {
+        .folder = listing->folder,
+        .mode = about->st_mode,
+        .bytes = S_ISREG(about->st_mode) ? about->st_size : 0,
+        .modified_ms = about->st_mtim.tv_sec * INT64_C(1000) + about->st_mtim.tv_nsec / 1000000,
+        .changed_ns = about->st_ctim.tv_sec * INT64_C(1000000000) + about->st_ctim.tv_nsec};
     TRY(more_room(listing->tree));
     TRY(keep_text(listing->tree, listing->path, &entry.path));
     if (target != NULL)

@@ -230,11 +230,51 @@ static enum shoal_status read_accelerators(const json_t *list, struct job_instan
     return SHOAL_OK;
 }
 
+static enum shoal_status read_access(const json_t *value, enum job_access *out)
+{
+    static const char *const names[] = {"read-only", "writable", "own-copy"};
+    const char *text = NULL;
+    *out = JOB_READ_ONLY;
+    if (value == NULL)
+        return SHOAL_OK;
+    TRY(read_text(value, "access", &text));
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *out = (enum job_access)i;
+            return SHOAL_OK;
+        }
+    }
+    return wrong("access", "must be read-only, writable or own-copy");
+}
+
+static enum shoal_status read_mounts(struct reader *reader, const json_t *array,
+                                     const struct job_mount **out, int *out_count)
+{
+    static const char *const members[] = {"from", "to", "access", NULL};
+    struct job_mount *mounts;
+    size_t count = json_array_size(array);
+    if (array == NULL)
+        return SHOAL_OK;
+    if (!json_is_array(array) || count > JOB_MOUNTS_MAX)
+        return wrong("mounts", "must be a list of at most 256 objects");
+    TRY(new_array(reader, count, sizeof(*mounts), (void **)&mounts));
+    for (size_t i = 0; i < count; i++) {
+        json_t *object = json_array_get(array, i);
+        TRY(check_members(object, "mounts", members));
+        TRY(read_text(json_object_get(object, "from"), "from", &mounts[i].from));
+        TRY(read_text(json_object_get(object, "to"), "to", &mounts[i].to));
+        TRY(read_access(json_object_get(object, "access"), &mounts[i].access));
+    }
+    *out = mounts;
+    *out_count = (int)count;
+    return SHOAL_OK;
+}
+
 static enum shoal_status read_instance(struct reader *reader, json_t *object, size_t index,
                                        struct job_instance_plan *instance)
 {
-    static const char *const members[] = {"folder", "log",          "environment",
-                                          "limits", "accelerators", NULL};
+    static const char *const members[] = {"folder",       "log",    "environment", "limits",
+                                          "accelerators", "mounts", NULL};
     json_t *folder = json_object_get(object, "folder");
     TRY(check_members(object, "instances", members));
     TRY(read_text(json_object_get(object, "log"), "log", &instance->log_path));
@@ -248,6 +288,8 @@ static enum shoal_status read_instance(struct reader *reader, json_t *object, si
     }
     TRY(read_own_limits(reader, json_object_get(object, "limits"), instance));
     TRY(read_accelerators(json_object_get(object, "accelerators"), instance));
+    TRY(read_mounts(reader, json_object_get(object, "mounts"), &instance->mounts,
+                    &instance->mount_count));
     return read_environment(reader, json_object_get(reader->document, "environment"),
                             json_object_get(object, "environment"), &instance->environment);
 }
@@ -267,43 +309,21 @@ static enum shoal_status read_instances(struct reader *reader)
     return SHOAL_OK;
 }
 
-static enum shoal_status read_access(const json_t *value, enum job_access *out)
+static enum shoal_status read_companions(struct reader *reader)
 {
-    static const char *const names[] = {"read-only", "writable", "own-copy"};
-    const char *text = NULL;
-    *out = JOB_READ_ONLY;
-    if (value == NULL)
-        return SHOAL_OK;
-    TRY(read_text(value, "access", &text));
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(text, names[i]) == 0) {
-            *out = (enum job_access)i;
-            return SHOAL_OK;
-        }
-    }
-    return wrong("access", "must be read-only, writable or own-copy");
-}
-
-static enum shoal_status read_mounts(struct reader *reader)
-{
-    static const char *const members[] = {"from", "to", "access", NULL};
-    json_t *array = json_object_get(reader->document, "mounts");
-    struct job_mount *mounts;
+    struct job_description *description = &reader->description;
+    json_t *array = json_object_get(reader->document, "companions");
     size_t count = json_array_size(array);
-    if (array == NULL)
-        return SHOAL_OK;
-    if (!json_is_array(array) || count > JOB_MOUNTS_MAX)
-        return wrong("mounts", "must be a list of at most 256 objects");
-    TRY(new_array(reader, count, sizeof(*mounts), (void **)&mounts));
+    if (array != NULL && (!json_is_array(array) || count > JOB_COMPANIONS_MAX))
+        return wrong("companions", "must be a list of at most 4 lists of texts");
     for (size_t i = 0; i < count; i++) {
-        json_t *object = json_array_get(array, i);
-        TRY(check_members(object, "mounts", members));
-        TRY(read_text(json_object_get(object, "from"), "from", &mounts[i].from));
-        TRY(read_text(json_object_get(object, "to"), "to", &mounts[i].to));
-        TRY(read_access(json_object_get(object, "access"), &mounts[i].access));
+        const char **words;
+        TRY(read_texts(reader, json_array_get(array, i), "companions", &words));
+        if (words[0] == NULL)
+            return wrong("companions", "has one that is empty");
+        description->companions[i] = (char *const *)words;
     }
-    reader->description.plan.mounts = mounts;
-    reader->description.plan.mount_count = (int)count;
+    description->companion_count = (int)count;
     return SHOAL_OK;
 }
 
@@ -361,7 +381,8 @@ static enum shoal_status read_document(struct reader *reader)
     static const char *const members[] = {
         "name",        "program",       "directory",       "root",   "root_access",
         "environment", "instances",     "mounts",          "hidden", "limits",
-        "grace_s",     "max_runtime_s", "failure_grace_s", "doors",  NULL};
+        "grace_s",     "max_runtime_s", "failure_grace_s", "doors",  "companions",
+        NULL};
     enum job_access root_access = JOB_READ_ONLY;
     struct job_plan *plan = &reader->description.plan;
     json_t *document = reader->document;
@@ -379,8 +400,10 @@ static enum shoal_status read_document(struct reader *reader)
     plan->root_copied = root_access == JOB_OWN_COPY;
     TRY(read_limits(json_object_get(document, "limits"), &plan->limits));
     TRY(read_instances(reader));
-    TRY(read_mounts(reader));
+    TRY(read_mounts(reader, json_object_get(document, "mounts"), &plan->mounts,
+                    &plan->mount_count));
     TRY(read_doors(reader));
+    TRY(read_companions(reader));
     return read_times(reader);
 }
 

@@ -23,7 +23,9 @@ static const char whole[] =
     "\"directory\": \"/opt/ml/code\", \"root\": \"/images/pytorch\","
     "\"environment\": {\"A\": \"job\", \"B\": \"\xC3\xA4\"},"
     "\"instances\": [{\"log\": \"/l/1\", \"environment\": {\"A\": \"one\"}},"
-    "{\"log\": \"/l/2\", \"folder\": \"/elsewhere\"}],"
+    "{\"log\": \"/l/2\", \"folder\": \"/elsewhere\","
+    "\"mounts\": [{\"from\": \"/shard\", \"to\": \"/x\", \"access\": \"writable\"}]}],"
+    "\"companions\": [[\"channel-feed\", \"/folder\"]],"
     "\"mounts\": [{\"from\": \"/data\", \"to\": \"/opt/ml/input/data/train\"},"
     "{\"from\": \"/usr\", \"to\": \"/usr\", \"access\": \"own-copy\"}],"
     "\"hidden\": [\"/var/lib/shoal\"],"
@@ -74,6 +76,13 @@ static void test_everything_is_read(void **state)
     assert_int_equal(plan->mount_count, 2);
     assert_int_equal(plan->mounts[0].access, JOB_READ_ONLY);
     assert_int_equal(plan->mounts[1].access, JOB_OWN_COPY);
+    assert_int_equal(plan->instances[0].mount_count, 0);
+    assert_int_equal(plan->instances[1].mount_count, 1);
+    assert_string_equal(plan->instances[1].mounts[0].from, "/shard");
+    assert_int_equal(plan->instances[1].mounts[0].access, JOB_WRITABLE);
+    assert_int_equal(description->companion_count, 1);
+    assert_string_equal(description->companions[0][1], "/folder");
+    assert_null(description->companions[0][2]);
     assert_string_equal(plan->hidden[0], "/var/lib/shoal");
     assert_int_equal(plan->limits.memory_bytes, 8589934592);
     assert_int_equal(plan->door_count, 1);
@@ -118,6 +127,8 @@ static void test_each_fault_is_named(void **state)
         {"{\"mounts\": [{\"from\": \"/\", \"to\": \"/x\", \"access\": \"all\"}]}",
          "\"access\" must be read-only"},
         {"{\"doors\": [{\"port\": 65536, \"to\": \"127.0.0.1:1\"}]}", "\"port\" must be 1 to"},
+        {"{\"companions\": [\"channel-feed\"]}", "\"companions\" must be a list"},
+        {"{\"companions\": [[]]}", "\"companions\" has one that is empty"},
         {"{\"limits\": {\"memory_bytes\": 1.5}}", "\"memory_bytes\" must be a whole number"},
     };
     struct job_description *description;

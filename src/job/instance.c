@@ -52,16 +52,19 @@ static bool is_name(const char *name)
     return bytes > 0 && bytes <= NAME_BYTES_MAX;
 }
 
-static enum shoal_status check_mounts(const struct job_plan *plan)
+static enum shoal_status check_mounts(const struct job_mount *mounts, int count, bool may_copy)
 {
-    if (plan->mount_count < 0 || plan->mount_count > JOB_MOUNTS_MAX)
-        return base_error(SHOAL_ERR_LIMIT, "%d mounts: at most %d are possible", plan->mount_count,
+    if (count < 0 || count > JOB_MOUNTS_MAX)
+        return base_error(SHOAL_ERR_LIMIT, "%d mounts: at most %d are possible", count,
                           JOB_MOUNTS_MAX);
-    for (int i = 0; i < plan->mount_count; i++) {
-        const struct job_mount *mount = &plan->mounts[i];
-        if (mount->from[0] != '/' || mount->to[0] != '/')
+    for (int i = 0; i < count; i++) {
+        if (mounts[i].from[0] != '/' || mounts[i].to[0] != '/')
             return base_error(SHOAL_ERR_ARGUMENT, "mount %s at %s: both paths must be absolute",
-                              mount->from, mount->to);
+                              mounts[i].from, mounts[i].to);
+        if (mounts[i].access == JOB_OWN_COPY && !may_copy)
+            return base_error(SHOAL_ERR_ARGUMENT,
+                              "mount %s at %s: own copies are for all instances of a job",
+                              mounts[i].from, mounts[i].to);
     }
     return SHOAL_OK;
 }
@@ -96,9 +99,10 @@ static enum shoal_status check_plan(const struct job_plan *plan)
         if (plan->instances[i].folder[0] != '/')
             return base_error(SHOAL_ERR_ARGUMENT, "the instance's folder '%s' is not absolute",
                               plan->instances[i].folder);
+        TRY(check_mounts(plan->instances[i].mounts, plan->instances[i].mount_count, false));
     }
     TRY(check_doors(plan));
-    return check_mounts(plan);
+    return check_mounts(plan->mounts, plan->mount_count, true);
 }
 
 /* ---- making them ---- */

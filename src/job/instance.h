@@ -56,6 +56,8 @@ struct job_instance_plan {
     char *const *environment;        /* exactly this; NULL behind */
     const struct job_limits *limits; /* NULL: those of the plan */
     uint64_t accelerators_hidden;    /* a bit for each that it doesn't get; see devices.h */
+    const struct job_mount *mounts;  /* its own, after those of the plan; no own copies */
+    int mount_count;
 };
 
 /* A port of the job's network, at 10.77.0.1 ("host" in /etc/hosts), from which connections lead to

@@ -527,15 +527,21 @@ static bool build_own(struct builder *builder)
     return true;
 }
 
+static bool show_wanted(struct builder *builder, const struct job_mount *wanted)
+{
+    return show(builder, wanted->from, wanted->to,
+                wanted->access == JOB_READ_ONLY ? READ_ONLY : MOUNT_ATTR_NODEV);
+}
+
 static bool build_mounts(struct builder *builder)
 {
     for (int i = 0; i < builder->plan->mount_count; i++) {
         const struct job_mount *wanted = &builder->plan->mounts[i];
-        bool shown = wanted->access == JOB_OWN_COPY
-                         ? show_copy(builder, i)
-                         : show(builder, wanted->from, wanted->to,
-                                wanted->access == JOB_READ_ONLY ? READ_ONLY : MOUNT_ATTR_NODEV);
-        if (!shown)
+        if (wanted->access == JOB_OWN_COPY ? !show_copy(builder, i) : !show_wanted(builder, wanted))
+            return false;
+    }
+    for (int i = 0; i < builder->instance->mount_count; i++) {
+        if (!show_wanted(builder, &builder->instance->mounts[i]))
             return false;
     }
     return true;

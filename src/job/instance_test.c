@@ -240,6 +240,33 @@ static void test_mounts_and_hidden_places(void **state)
     trial_release(&trial);
 }
 
+static void test_mounts_of_one_instance(void **state)
+{
+    (void)state;
+    struct trial trial;
+    char shards[2][96], path[208];
+    trial_plan(&trial, 2,
+               "cat /opt/ml/input/data/train/x; (echo 1 >/opt/ml/input/data/train/x) "
+               "2>/dev/null || echo read only");
+    struct job_mount mounts[2];
+    for (int i = 0; i < 2; i++) {
+        snprintf(shards[i], sizeof(shards[i]), "%s/shard-%d", trial.folder, i + 1);
+        assert_int_equal(mkdir(shards[i], 0755), 0);
+        snprintf(path, sizeof(path), "%s/x", shards[i]);
+        FILE *file = fopen(path, "w");
+        fprintf(file, "shard %d\n", i + 1);
+        fclose(file);
+        mounts[i] = (struct job_mount){shards[i], "/opt/ml/input/data/train", JOB_READ_ONLY};
+        trial.instances[i].mounts = &mounts[i];
+        trial.instances[i].mount_count = 1;
+    }
+    trial_start(&trial);
+    trial_wait(&trial);
+    expect_log(&trial, 0, "shard 1\nread only\n");
+    expect_log(&trial, 1, "shard 2\nread only\n");
+    trial_release(&trial);
+}
+
 static void test_a_root_of_its_own(void **state)
 {
     (void)state;
@@ -606,6 +633,7 @@ int main(void)
         cmocka_unit_test(test_one_instance_has_its_own_everything),
         cmocka_unit_test(test_the_machine_is_out_of_reach),
         cmocka_unit_test(test_mounts_and_hidden_places),
+        cmocka_unit_test(test_mounts_of_one_instance),
         cmocka_unit_test(test_a_root_of_its_own),
         cmocka_unit_test(test_three_instances_reach_each_other),
         cmocka_unit_test(test_a_door_leads_to_one_address_only),

@@ -75,6 +75,20 @@ void supervisor_set_limit(struct supervisor *supervisor, int64_t max_runtime_s)
 
 /* ---- looking at it ---- */
 
+/* A companion that ends was needed for the job to go on. Its words are the reason. */
+static void look_at_companions(struct supervisor *supervisor)
+{
+    struct job_record *record = &supervisor->record;
+    for (int i = 0; i < supervisor->description->companion_count; i++) {
+        struct companion *companion = &supervisor->companions[i];
+        if (supervisor->phase != SUPERVISOR_RUNNING || !companion_has_ended(companion))
+            continue;
+        companion_describe(companion, record->reason, sizeof(record->reason));
+        record->exit_code = LAUNCH_EXIT_LAUNCH;
+        supervisor_end(supervisor, JOB_FAILED, supervisor->description->failure_grace_s);
+    }
+}
+
 /* Of the instances that have failed by now the one that tells the most: one that was killed by a
  * signal before those that may only have lost it. */
 static int find_failed(const struct supervisor *supervisor)
@@ -114,6 +128,8 @@ static void look(struct supervisor *supervisor)
     int failed;
     if (supervisor->phase == SUPERVISOR_RUNNING && (failed = find_failed(supervisor)) >= 0)
         note_failure(supervisor, failed);
+    if (!all_ended(supervisor))
+        look_at_companions(supervisor);
     if (all_ended(supervisor)) {
         if (supervisor->phase == SUPERVISOR_RUNNING)
             supervisor->record.outcome = JOB_COMPLETED;
@@ -145,6 +161,8 @@ static enum shoal_status turn(struct supervisor *supervisor, struct launch_loop 
         loop, (struct launch_watch){supervisor->signal_fd, POLLIN, signal_ready, supervisor}));
     TRY(supervisor_watch_clients(supervisor, loop));
     TRY(job_instances_watch(supervisor->instances, loop));
+    for (int i = 0; i < supervisor->description->companion_count; i++)
+        TRY(companion_watch(&supervisor->companions[i], loop));
     TRY(launch_loop_turn(loop, deadline_ns));
     look(supervisor);
     return SHOAL_OK;
@@ -185,6 +203,8 @@ static void note_not_started(struct supervisor *supervisor, int exec_errno)
 
 static enum shoal_status start_instances(struct supervisor *supervisor, int *exec_errno)
 {
+    for (int i = 0; i < supervisor->description->companion_count; i++)
+        TRY(companion_start(&supervisor->companions[i], supervisor->description->companions[i]));
     TRY(job_instances_create(&supervisor->description->plan, &supervisor->instances));
     TRY(job_instances_start(supervisor->instances, exec_errno));
     supervisor->phase = SUPERVISOR_RUNNING;
@@ -264,6 +284,8 @@ static enum shoal_status leave(struct supervisor *supervisor)
 {
     if (supervisor->instances != NULL)
         job_instances_end(supervisor->instances);
+    for (int i = 0; i < supervisor->description->companion_count; i++)
+        companion_end(&supervisor->companions[i]);
     supervisor->record.ended_ms = wall_clock_ms();
     enum shoal_status status =
         job_record_write(supervisor->folder, &supervisor->record,

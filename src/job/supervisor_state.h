@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "job/companion.h"
 #include "job/description.h"
 #include "job/outcome.h"
 #include "launch/loop.h"
@@ -48,6 +49,7 @@ struct supervisor {
     int64_t started_ns, limit_ns, kill_ns;
     int lock_fd, listen_fd, signal_fd;
     struct supervisor_client clients[SUPERVISOR_CLIENTS_MAX];
+    struct companion companions[JOB_COMPANIONS_MAX];
 };
 
 /* supervisor_control.c: the socket. The folder is this process's working directory. */

@@ -427,10 +427,60 @@ static void test_a_job_runs_once(void **state)
     finish(&trial);
 }
 
+/* ---- companions: this program again, see main ---- */
+
+static void test_a_companion_lives_as_long_as_the_job(void **state)
+{
+    (void)state;
+    struct trial trial;
+    int64_t deadline_ns = base_deadline_ns(PATIENCE_MS);
+    start(&trial, 1, "until [ -s /opt/ml/input/pid ]; do sleep 0.01; done; echo ok",
+          "{\"companions\": [[\"companion\", \"stays\"]]}");
+    expect_record(&trial, JOB_COMPLETED, 0, "");
+    char path[128], text[32] = "";
+    snprintf(path, sizeof(path), "%s/algo-1/ml/input/pid", trial.folder);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof(text), file));
+    fclose(file);
+    while (kill((pid_t)atoi(text), 0) == 0 && base_now_ns() < deadline_ns)
+        base_sleep_ms(1);
+    assert_int_equal(kill((pid_t)atoi(text), 0), -1);
+    finish(&trial);
+}
+
+static void test_a_companion_that_ends_fails_the_job(void **state)
+{
+    (void)state;
+    struct trial trial;
+    start(&trial, 1, "sleep 60", "{\"companions\": [[\"companion\", \"ends\"]]}");
+    expect_record(&trial, JOB_FAILED, 125, "ClientError: the last line");
+    finish(&trial);
+}
+
+/* The supervisor works in the job's folder. */
+static int companion(const char *kind)
+{
+    if (strcmp(kind, "ends") == 0) {
+        fprintf(stderr, "first\n\nClientError: the last line\n");
+        return 1;
+    }
+    char path[] = "algo-1/ml/input/pid";
+    FILE *file;
+    while ((file = fopen(path, "w")) == NULL)
+        base_sleep_ms(1); /* until the instance's folder is there */
+    fprintf(file, "%d\n", (int)getpid());
+    fclose(file);
+    for (;;)
+        pause();
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], JOB_SUPERVISOR_COMMAND) == 0)
         return job_supervisor_run(argv[2], STDOUT_FILENO) == SHOAL_OK ? 0 : 1;
+    if (argc == 3 && strcmp(argv[1], "companion") == 0)
+        return companion(argv[2]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_job_completes),
         cmocka_unit_test(test_last_lines_are_the_reason),
@@ -451,6 +501,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_terminated_supervisor_says_so),
         cmocka_unit_test(test_a_killed_service_finds_its_job_again),
         cmocka_unit_test(test_a_job_runs_once),
+        cmocka_unit_test(test_a_companion_lives_as_long_as_the_job),
+        cmocka_unit_test(test_a_companion_that_ends_fails_the_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
