@@ -41,6 +41,23 @@ static void pieces_combine_to_the_whole(void **state)
     }
 }
 
+/* Long pieces are folded, single bytes go by the tables. */
+static void all_lengths_have_one_check(void **state)
+{
+    (void)state;
+    unsigned char data[420];
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (unsigned char)(i * i / 3 + 7 * i);
+    for (int kind = 0; kind < S3_CRC_COUNT; kind++)
+        for (size_t first = 0; first < 3; first++) {
+            uint64_t check = 5;
+            for (size_t bytes = 0; first + bytes < sizeof(data); bytes++) {
+                assert_true(check == s3_crc_add((enum s3_crc)kind, 5, data + first, bytes));
+                check = s3_crc_add((enum s3_crc)kind, check, data + first + bytes, 1);
+            }
+        }
+}
+
 static void digests_have_their_texts(void **state)
 {
     (void)state;
@@ -153,6 +170,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(checks_are_the_published_ones),
         cmocka_unit_test(pieces_combine_to_the_whole),
+        cmocka_unit_test(all_lengths_have_one_check),
         cmocka_unit_test(digests_have_their_texts),
         cmocka_unit_test(names_of_buckets),
         cmocka_unit_test(keys_that_can_be_paths),

@@ -2,8 +2,9 @@
 /*
  * store_put.c: a body comes in and becomes an object, or a part of an upload.
  *
- *   the caller's thread    s3_put_begin makes the file, s3_put_write fills it and counts digests,
- *                          s3_put_finish compares them
+ *   the caller's thread    s3_put_begin makes the file, s3_put_write fills it
+ *   the same, or a worker  counts digests, and compares them at the end: of a long body a worker
+ *                          does, behind the writer (follower.h)
  *   a worker               syncs the file
  *   the writer             commits the row
  */
@@ -17,12 +18,15 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "s3/contents.h"
+#include "s3/follower.h"
 #include "s3/store_state.h"
 
 /* Dirty pages of a large body are sent to the disk as they come, a window behind: the sync at the
  * end then has little left. */
 #define FLUSH_BYTES  (INT64_C(8) << 20)
 #define SOURCE_BYTES (256 << 10)
+/* Longer bodies are digested by a worker behind the writer. */
+#define FOLLOW_BYTES (INT64_C(1) << 20)
 
 struct s3_put {
     union {
@@ -34,6 +38,8 @@ struct s3_put {
     char *headers, *tags, *match, *none_match; /* NULL: none */
     struct s3_digest digest;
     struct s3_digest_result result;
+    struct s3_follower follower;
+    bool is_followed;
     int64_t content, start; /* the file, and where in it the body begins */
     int64_t expected_bytes, bytes, flushed_bytes;
     int fd;
@@ -44,6 +50,7 @@ struct s3_put {
     int part_number;
     struct s3_slot slot;
     /* Of the end: */
+    char md5[S3_CHECKSUM_TEXT_BYTES], checksum[S3_CHECKSUM_TEXT_BYTES]; /* what it must be, or "" */
     struct s3_written written, *out;
     s3_done done;
     void *user;
@@ -69,14 +76,23 @@ static bool has_own_file(const struct s3_put *put)
     return put->slot.place == NULL && put->fd >= 0;
 }
 
-void s3_put_abort(struct s3_put *put)
+static void put_drop(void *user)
 {
-    if (put == NULL)
-        return;
+    struct s3_put *put = user;
     if (has_own_file(put))
         s3_content_unlink(put->store, put->content);
     s3_place_give(put->store, &put->slot, false);
     put_free(put);
+}
+
+void s3_put_abort(struct s3_put *put)
+{
+    if (put == NULL)
+        return;
+    if (put->is_followed)
+        s3_follower_end(&put->follower, false, put_drop, put);
+    else
+        put_drop(put);
 }
 
 /* --------------------------------------------------------------------------------------- begin */
@@ -168,11 +184,15 @@ enum s3_code s3_put_begin(struct s3_store *store, const struct s3_put_options *o
         code = begin_with(put, reader, options);
         sql_reader_give(&store->readers, reader);
     }
-    if (code != S3_OK)
+    if (code != S3_OK) {
         s3_put_abort(put);
-    else
-        *out = put;
-    return code;
+        return code;
+    }
+    put->is_followed = options->bytes < 0 || options->bytes >= FOLLOW_BYTES;
+    if (put->is_followed)
+        s3_follower_init(&put->follower, &store->workers, &put->digest, put->fd, put->start);
+    *out = put;
+    return S3_OK;
 }
 
 /* --------------------------------------------------------------------------------------- write */
@@ -203,10 +223,12 @@ enum s3_code s3_put_write(struct s3_put *put, const void *data, size_t bytes)
     enum s3_code code = too_much(put, bytes);
     if (code == S3_OK)
         code = s3_content_write(put->fd, data, bytes, put->start + put->bytes);
-    if (code == S3_OK)
+    if (code == S3_OK && !put->is_followed)
         code = s3_digest_add(&put->digest, data, bytes);
     if (code == S3_OK) {
         put->bytes += (int64_t)bytes;
+        if (put->is_followed)
+            s3_follower_wrote(&put->follower, put->bytes);
         code = flush_begin(put);
     }
     put->has_failed = code != S3_OK;
@@ -215,20 +237,18 @@ enum s3_code s3_put_write(struct s3_put *put, const void *data, size_t bytes)
 
 /* -------------------------------------------------------------------------------------- finish */
 
-static enum s3_code expected_check(struct s3_put *put, const struct s3_put_expected *expected)
+static enum s3_code expected_check(struct s3_put *put)
 {
     unsigned char bytes[S3_CHECKSUM_BYTES_MAX];
-    if (expected == NULL)
-        return S3_OK;
-    if (expected->md5 != NULL && !s3_unbase64(expected->md5, bytes, S3_MD5_BYTES))
+    if (put->md5[0] != '\0' && !s3_unbase64(put->md5, bytes, S3_MD5_BYTES))
         return s3_error(S3_INVALID_DIGEST, NULL);
-    if (expected->md5 != NULL && memcmp(bytes, put->result.md5, S3_MD5_BYTES) != 0)
+    if (put->md5[0] != '\0' && memcmp(bytes, put->result.md5, S3_MD5_BYTES) != 0)
         return s3_error(S3_BAD_DIGEST, NULL);
-    if (expected->checksum == NULL)
+    if (put->checksum[0] == '\0')
         return S3_OK;
     const char *name = s3_algorithm_name(put->digest.algorithm);
     size_t count = s3_algorithm_bytes(put->digest.algorithm);
-    if (!s3_unbase64(expected->checksum, bytes, count))
+    if (!s3_unbase64(put->checksum, bytes, count))
         return s3_error(S3_INVALID_REQUEST, "The %s value of the checksum is not valid.", name);
     if (memcmp(bytes, put->result.checksum, count) != 0)
         return s3_error(S3_BAD_DIGEST,
@@ -236,14 +256,16 @@ static enum s3_code expected_check(struct s3_put *put, const struct s3_put_expec
     return S3_OK;
 }
 
-static enum s3_code body_end(struct s3_put *put, const struct s3_put_expected *expected)
+static enum s3_code body_end(struct s3_put *put)
 {
     if (put->has_failed)
         return s3_error(S3_INTERNAL_ERROR, "the body was not written");
     if (put->expected_bytes >= 0 && put->bytes != put->expected_bytes)
         return s3_error(S3_INCOMPLETE_BODY, NULL);
+    if (put->is_followed)
+        S3_TRY(s3_follower_code(&put->follower));
     S3_TRY(s3_digest_end(&put->digest, &put->result));
-    S3_TRY(expected_check(put, expected));
+    S3_TRY(expected_check(put));
     struct s3_written *written = &put->written;
     s3_hex(put->result.md5, S3_MD5_BYTES, written->etag);
     written->bytes = put->bytes;
@@ -354,20 +376,55 @@ static void put_sync(struct s3_task *task)
         put_end(&put->as.write, code);
 }
 
+/* Frees it, as if it had never begun; the thread's text is what is told. */
+static void put_fail(struct s3_put *put, enum s3_code code)
+{
+    char text[BASE_ERROR_TEXT_BYTES];
+    s3_done done = put->done;
+    void *user = put->user;
+    snprintf(text, sizeof(text), "%s", base_error_text());
+    put_drop(put);
+    done(user, s3_error(code, "%s", text));
+}
+
+/* On a worker, when all is digested. */
+static void put_followed(void *user)
+{
+    struct s3_put *put = user;
+    enum s3_code code = body_end(put);
+    if (code == S3_OK)
+        put_sync(&put->as.task);
+    else
+        put_fail(put, code);
+}
+
+/* One that is too long to be right is wrong without its end, too; "" stands for none, so an empty
+ * one becomes another that is wrong. */
+static void text_expect(char out[S3_CHECKSUM_TEXT_BYTES], const char *text)
+{
+    if (text != NULL)
+        snprintf(out, S3_CHECKSUM_TEXT_BYTES, "%s", *text != '\0' ? text : "?");
+}
+
 void s3_put_finish(struct s3_put *put, const struct s3_put_expected *expected,
                    struct s3_written *out, s3_done done, void *user)
 {
-    enum s3_code code = body_end(put, expected);
-    if (code != S3_OK) {
-        char text[BASE_ERROR_TEXT_BYTES];
-        snprintf(text, sizeof(text), "%s", base_error_text());
-        s3_put_abort(put);
-        done(user, s3_error(code, "%s", text));
-        return;
+    if (expected != NULL) {
+        text_expect(put->md5, expected->md5);
+        text_expect(put->checksum, expected->checksum);
     }
     put->out = out;
     put->done = done;
     put->user = user;
+    if (put->is_followed) {
+        s3_follower_end(&put->follower, true, put_followed, put);
+        return;
+    }
+    enum s3_code code = body_end(put);
+    if (code != S3_OK) {
+        put_fail(put, code);
+        return;
+    }
     put->as.task = (struct s3_task){.run = put_sync};
     s3_workers_submit(&put->store->workers, &put->as.task);
 }

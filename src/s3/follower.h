@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * follower.h: the digest of a file that is being written, counted behind the writer.
+ *
+ * MD5 takes most of the time of a large PUT, and can't be shared among cores. So the connection's
+ * thread only receives and writes, and the store's workers read what was written, which is still in
+ * memory, and count it. One worker at a time, for a few MiB, so that syncs of other files don't
+ * wait long.
+ */
+#ifndef SHOAL_S3_FOLLOWER_H
+#define SHOAL_S3_FOLLOWER_H
+
+#include <pthread.h>
+
+#include "s3/digest.h"
+#include "s3/workers.h"
+
+struct s3_follower {
+    struct s3_task task; /* first, as tasks are */
+    struct s3_workers *workers;
+    struct s3_digest *digest;
+    int fd;
+    int64_t start, done; /* where the body begins; how much of it is counted */
+    enum s3_code code;   /* how reading failed, with its text */
+    char text[256];
+    pthread_mutex_t lock; /* of all below */
+    int64_t written;
+    bool is_taken; /* a worker has it, or will */
+    bool wants_all;
+    void (*end)(void *user);
+    void *user;
+};
+
+/* Borrows digest and fd until it has ended. */
+void s3_follower_init(struct s3_follower *follower, struct s3_workers *workers,
+                      struct s3_digest *digest, int fd, int64_t start);
+/* So much of the body is in the file. */
+void s3_follower_wrote(struct s3_follower *follower, int64_t written);
+/* Calls `end` once, on a worker: when everything is counted, or, without `all`, soon. Nothing
+ * touches the follower any more then. */
+void s3_follower_end(struct s3_follower *follower, bool all, void (*end)(void *user), void *user);
+/* S3_OK, or why the digest is none. */
+enum s3_code s3_follower_code(const struct s3_follower *follower);
+
+#endif
