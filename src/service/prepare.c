@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "job/description.h"
 #include "job/start.h"
@@ -14,6 +15,9 @@
 #include "service/code.h"
 #include "service/data.h"
 #include "service/files.h"
+
+#define OTHER_MS      2000
+#define OTHER_POLL_MS 5
 
 void service_reason(enum shoal_status status, char out[SERVICE_REASON_BYTES])
 {
@@ -128,31 +132,55 @@ static enum shoal_status started_already(const char *folder, bool *out)
     return SHOAL_OK;
 }
 
+/* One that was on its way may have been first. One that is refused is there for a moment. */
+static enum shoal_status other_await(const char *folder, bool *started)
+{
+    enum job_presence presence = JOB_RUNS;
+    int64_t deadline_ns = base_deadline_ns(OTHER_MS);
+    int fd;
+    while (presence == JOB_RUNS && base_left_ms(deadline_ns) > 0) {
+        if (job_supervisor_connect(folder, &fd) == SHOAL_OK) {
+            close(fd);
+            break;
+        }
+        base_sleep_ms(OTHER_POLL_MS);
+        TRY(job_supervisor_find(folder, &presence));
+    }
+    *started = presence != JOB_GONE;
+    return SHOAL_OK;
+}
+
 /* While no supervisor can come: one may be on its way that a killed service had begun to start. */
 static enum shoal_status fill_alone(struct preparation *all, bool *started)
 {
+    const char *folder = all->data->folder;
     int lock_fd;
-    TRY(service_folder_make(all->data->folder));
-    TRY(started_already(all->data->folder, started));
+    TRY(service_folder_make(folder));
+    TRY(started_already(folder, started));
     if (*started)
         return SHOAL_OK;
-    TRY(job_supervisor_hold(all->data->folder, &lock_fd));
-    enum shoal_status status = fill(all);
+    enum shoal_status status = job_supervisor_hold(folder, &lock_fd);
+    if (status == SHOAL_ERR_STATE) {
+        TRY(other_await(folder, started));
+        return *started ? SHOAL_OK : SHOAL_ERR_ABORTED; /* again */
+    }
+    TRY(status);
+    status = fill(all);
     close(lock_fd);
     return status;
 }
 
 static enum shoal_status start(const struct preparation *all, bool *started)
 {
+    char text[BASE_ERROR_TEXT_BYTES];
     if (atomic_load(&all->job->stop_wanted))
         return base_error(SHOAL_ERR_ABORTED, "the job is being stopped");
     enum shoal_status status = job_supervisor_start(all->data->folder);
-    if (status == SHOAL_ERR_STATE) {
-        TRY(started_already(all->data->folder, started)); /* by another that was on its way */
-        if (*started)
-            return SHOAL_OK;
-    }
-    return status;
+    if (status != SHOAL_ERR_STATE)
+        return status;
+    snprintf(text, sizeof(text), "%s", base_error_text());
+    TRY(other_await(all->data->folder, started));
+    return *started ? SHOAL_OK : base_error(SHOAL_ERR_SYSTEM, "%s", text);
 }
 
 static void preparation_release(struct preparation *all)
@@ -171,7 +199,7 @@ enum shoal_status service_prepare(struct service *service, struct service_job *j
     enum shoal_status status = fill_alone(&all, &started);
     if (status == SHOAL_OK && !started)
         status = start(&all, &started);
-    if (status != SHOAL_OK && status != SHOAL_ERR_STATE && status != SHOAL_ERR_ABORTED)
+    if (status != SHOAL_OK && status != SHOAL_ERR_ABORTED)
         service_reason(status, reason);
     preparation_release(&all);
     return status;

@@ -13,20 +13,6 @@
 
 #define PAGE_DEFAULT 10
 
-static void values_bind(struct sql_database *database, sqlite3_stmt *statement,
-                        const json_t *values)
-{
-    for (size_t i = 0; i < json_array_size(values); i++) {
-        const json_t *value = json_array_get(values, i);
-        if (json_is_integer(value))
-            sql_bind_int(database, statement, (int)i + 1, json_integer_value(value));
-        else if (json_is_real(value))
-            sql_bind_real(database, statement, (int)i + 1, json_real_value(value));
-        else
-            sql_bind_text(database, statement, (int)i + 1, json_string_value(value));
-    }
-}
-
 static enum shoal_status result_add(struct sql_database *database, const struct service_row *row,
                                     json_t *results)
 {
@@ -68,7 +54,7 @@ static enum shoal_status search(struct service_call *call, struct sql_database *
     json_t *results = json_array();
     call->output = json_pack("{s:o}", "Results", results);
     TRY(sql_prepare(database, text->sql, &statement));
-    values_bind(database, statement, text->values);
+    service_search_bind(text, database, statement);
     enum shoal_status status = rows_read(database, statement, limit, results, &more);
     sqlite3_finalize(statement);
     if (status == SHOAL_OK && more)

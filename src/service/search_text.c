@@ -390,3 +390,17 @@ bool service_search_write(struct service_search_text *text, const json_t *reques
     put_value(text, json_integer(offset));
     return !text->failed;
 }
+
+void service_search_bind(const struct service_search_text *text, struct sql_database *database,
+                         sqlite3_stmt *statement)
+{
+    for (size_t i = 0; i < json_array_size(text->values); i++) {
+        const json_t *value = json_array_get(text->values, i);
+        if (json_is_integer(value))
+            sql_bind_int(database, statement, (int)i + 1, json_integer_value(value));
+        else if (json_is_real(value))
+            sql_bind_real(database, statement, (int)i + 1, json_real_value(value));
+        else
+            sql_bind_text(database, statement, (int)i + 1, json_string_value(value));
+    }
+}

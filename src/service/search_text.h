@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "job/validate.h"
+#include "sql/database.h"
 
 #define SERVICE_SEARCH_BYTES 65536
 #define SERVICE_SEARCH_DEPTH 5
@@ -26,6 +27,9 @@ struct service_search_text {
  * way. */
 bool service_search_write(struct service_search_text *text, const json_t *request, int64_t limit,
                           int64_t offset, struct job_fault *fault);
+/* Borrows the values until the statement is finalized. */
+void service_search_bind(const struct service_search_text *text, struct sql_database *database,
+                         sqlite3_stmt *statement);
 /* Milliseconds since 1970 of a date and time of ISO 8601, or of a number of seconds. */
 bool service_time_read(const char *text, int64_t *ms);
 
