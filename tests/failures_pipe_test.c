@@ -522,6 +522,7 @@ static int abort_and_end(shoal_group_t group, struct board *board)
     shoal_pipe_t pipe = NULL;
     struct shoal_pipe_task task = SHOAL_PIPE_TASK_INIT;
     REQUIRE(make_and_use(group, false, &pipe) == 0);
+    REQUIRE(scenario_let_victim_go(group, board) == 0);
     if (shoal_group_rank(group) == board->victim) {
         CHECK(shoal_pipe_abort(pipe, "out of memory"));
         raise(SIGKILL);

@@ -213,7 +213,7 @@ static enum shoal_status start_doorbell(struct comm_group *group, struct comm_re
     return SHOAL_OK;
 }
 
-void pipe_mail_go(struct pipe *pipe)
+void pipe_mail_go(struct pipe *pipe, bool here)
 {
     struct comm_world *world = pipe->group->world;
     if (atomic_exchange(&pipe->mail.doorbell_queued, true))
@@ -221,7 +221,7 @@ void pipe_mail_go(struct pipe *pipe)
     pipe->mail.doorbell.group = pipe->group;
     pipe->mail.doorbell.path = &doorbell_path;
     comm_progress_submit(world, &pipe->mail.doorbell);
-    comm_progress_go(world, true);
+    comm_progress_go(world, here);
 }
 
 /* ---- in

@@ -125,8 +125,9 @@ void pipe_post(struct pipe *pipe, int to, struct pipe_header header, const struc
 void pipe_post_data(struct pipe *pipe, int to, uint32_t tag, struct pipe_value *value);
 /* Lock held. */
 uint32_t pipe_next_tag(struct pipe *pipe, int to);
-/* Lock not held: sees to it that what is posted goes out. */
-void pipe_mail_go(struct pipe *pipe);
+/* Lock not held: sees to it that what is posted goes out; here: maybe on this thread, which has
+ * nothing better to do. */
+void pipe_mail_go(struct pipe *pipe, bool here);
 /* Token held, in receive.c: the data of the value comes from its home; takes it where its memory
  * is. */
 void pipe_mail_expect(struct pipe *pipe, int from, uint32_t tag, struct pipe_value *value);

@@ -100,19 +100,24 @@ void pipe_changed(struct pipe *pipe)
     atomic_fetch_add(&pipe->changes, 1);
 }
 
-void pipe_unlock(struct pipe *pipe)
+static void unlock(struct pipe *pipe, bool waits)
 {
-    bool urgent = pipe->outbox.urgent;
+    bool goes = waits ? pipe->outbox.first != NULL : pipe->outbox.urgent;
     pthread_mutex_unlock(&pipe->lock);
     base_bell_ring(&pipe->bell);
-    if (urgent)
-        pipe_mail_go(pipe);
+    if (goes)
+        pipe_mail_go(pipe, waits);
+}
+
+/* By another thread: this one's next task waits for it. */
+void pipe_unlock(struct pipe *pipe)
+{
+    unlock(pipe, false);
 }
 
 void pipe_unlock_to_wait(struct pipe *pipe)
 {
-    pipe->outbox.urgent = pipe->outbox.first != NULL;
-    pipe_unlock(pipe);
+    unlock(pipe, true);
 }
 
 struct wait {

@@ -171,9 +171,11 @@ class DistributedModel(torch.nn.Module, Joinable):
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         scale = self._scale()
         if grad_tensors is None:
-            grad_tensors = [
-                torch.full(one.shape, scale, dtype=one.dtype, device=one.device) for one in tensors
-            ]
+            with torch._C.DisableTorchFunctionSubclass():  # promises are looked at, not read
+                grad_tensors = [
+                    torch.full(one.shape, scale, dtype=one.dtype, device=one.device)
+                    for one in tensors
+                ]
         else:
             given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else grad_tensors
             grad_tensors = [one * scale for one in given]

@@ -85,6 +85,18 @@ def _written(function: Callable, args: Sequence[Any], kwargs: dict[str, Any]) ->
     return args[0] if args and (by_name or kwargs.get("inplace")) else None
 
 
+# What has no promises in it, and is not walked by torch's registry of containers.
+_WITHOUT = {type(None), bool, int, float, str, torch.Tensor, torch.nn.Parameter, torch.dtype}
+
+
+def _read(argument: Any, read: Callable[[Promise], torch.Tensor]) -> Any:
+    """The argument with read(promise) in place of each promise."""
+    kind = type(argument)
+    if kind is Promise:
+        return read(argument)
+    return argument if kind in _WITHOUT else tree_map_only(Promise, read, argument)
+
+
 class Promise(torch.Tensor):
     """A tensor whose data comes later.
 
@@ -119,13 +131,20 @@ class Promise(torch.Tensor):
             self._data = self._fetch(self)
         return self._data
 
+    def has_data(self) -> bool:
+        return self._data is not None
+
+    def arrive(self, data: torch.Tensor) -> None:
+        """The data is there before anybody has read it."""
+        self._data = data
+
     def tensor_now(self) -> torch.Tensor:
         """An ordinary tensor at this place of the graph; waits for its data the first time."""
         if self.is_written:
             return self._tensor
         wants_graph = self.requires_grad and torch.is_grad_enabled()
         if self._tensor is None or (wants_graph and not self._tensor.requires_grad):
-            self._tensor = _Fetch.apply(self)
+            self._tensor = _Fetch.apply(self) if wants_graph else self.data_now()
         return self._tensor
 
     def begin_to_write(self) -> None:
@@ -145,15 +164,20 @@ class Promise(torch.Tensor):
                 return function(*args, **(kwargs or {}))
         kwargs = kwargs or {}
         tree_map_only(Promise, Promise.begin_to_write, _written(function, args, kwargs))
-        args, kwargs = tree_map_only(Promise, Promise.tensor_now, (args, kwargs))
-        return function(*args, **kwargs)
+        return cls._call(function, args, kwargs, Promise.tensor_now)
 
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
         if function is torch.ops.aten.detach.default:
             return _same_data(args[0])
-        args, kwargs = tree_map_only(Promise, Promise.data_now, (args, kwargs or {}))
-        return function(*args, **kwargs)
+        return cls._call(function, args, kwargs or {}, Promise.data_now)
+
+    @staticmethod
+    def _call(
+        function: Callable, args: Sequence[Any], kwargs: dict[str, Any], read: Callable
+    ) -> Any:
+        args = [_read(one, read) for one in args]
+        return function(*args, **{name: _read(one, read) for name, one in kwargs.items()})
 
 
 def edge_of(tensor: torch.Tensor) -> torch.Tensor | torch.autograd.graph.GradientEdge:
@@ -162,8 +186,9 @@ def edge_of(tensor: torch.Tensor) -> torch.Tensor | torch.autograd.graph.Gradien
     loss."""
     if isinstance(tensor, Promise) and tensor.is_written:
         return tensor.tensor_now()
-    if isinstance(tensor, Promise) and tensor.grad_fn is not None:
-        return torch.autograd.graph.GradientEdge(tensor.grad_fn, tensor.output_nr)
+    with torch._C.DisableTorchFunctionSubclass():
+        if isinstance(tensor, Promise) and tensor.grad_fn is not None:
+            return torch.autograd.graph.GradientEdge(tensor.grad_fn, tensor.output_nr)
     return tensor
 
 

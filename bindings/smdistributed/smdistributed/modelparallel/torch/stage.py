@@ -127,6 +127,9 @@ class Stage:
 
     def _fetch(self, promise: Promise) -> torch.Tensor:
         self.executor.wait([promise.value], self.progress.now.microbatch)
+        return self._view_of(promise)
+
+    def _view_of(self, promise: Promise) -> torch.Tensor:
         return self.pipe.view(promise.value, promise.meta.shape, promise.meta.dtype, False)
 
     def take(self, value: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -253,24 +256,33 @@ class Stage:
         if progress.unasked == 0:
             self.pass_turn()
 
-    def end_calls(self) -> None:
+    def end_calls(self, results: Sequence[torch.Tensor] = ()) -> None:
         """Until all calls that the present task has made, and all backward passes that it has asked
-        for, are done."""
+        for, are done, and the data of these tensors is here."""
         progress = self.progress.now
         without_backward = [call.number for call in progress.calls if not call.is_asked]
         needed = without_backward + progress.backwards
-        for first in range(0, len(needed), NEEDS_MAX):
-            self._wait_for_last_time(needed[first : first + NEEDS_MAX], progress.microbatch)
+        promises = [one for one in results if isinstance(one, Promise) and not one.has_data()]
+        if len(needed) + len(promises) > NEEDS_MAX:
+            promises = []  # they are fetched one by one
+        for first in range(0, max(len(needed), len(promises)), NEEDS_MAX):
+            some = needed[first : first + NEEDS_MAX]
+            self._wait_for_last_time(some, progress.microbatch, promises)
         for call in progress.calls:
             call.is_done = call.site.is_known = True
             if call.is_asked:
                 self.pipe.drop(call.number)
 
-    def _wait_for_last_time(self, values: Sequence[int], microbatch: int) -> None:
-        """Nothing else needs these values."""
+    def _wait_for_last_time(
+        self, values: Sequence[int], microbatch: int, promises: Sequence[Promise] = ()
+    ) -> None:
+        """Nothing else needs these values; promises that come with them get their data."""
         seat = self.executor.present_seat()
-        self.executor.when_come(values, microbatch, partial(self.executor.resume, seat))
+        needed = [*values, *[promise.value for promise in promises]]
+        self.executor.when_come(needed, microbatch, partial(self.executor.resume, seat))
         self.executor.suspend(seat)
+        for promise in promises:
+            promise.arrive(self._view_of(promise))
         self.last_asked = {
             rank: done for rank, done in self.last_asked.items() if done not in values
         }

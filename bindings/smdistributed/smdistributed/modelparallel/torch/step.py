@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import logging
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -214,8 +214,9 @@ class _Step:
             result = _run_one(self.function, self.parts[number])
         self.stage.take_turn()
         self.stage.pass_turn()
-        self.stage.end_calls()
-        self.results[number] = _kept(result)
+        structure, tensors = take_out(result)
+        self.stage.end_calls(tensors)
+        self.results[number] = _kept(structure, tensors)
         self.stage.pipe.microbatch_end()
         self.left -= 1
 
@@ -231,8 +232,7 @@ class _Step:
         self.left = 0
 
 
-def _kept(result: Any) -> Any:
+def _kept(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
     """Without promises, and without memory of the pipe's."""
-    structure, tensors = take_out(result)
     tensors = [one.tensor_now() if isinstance(one, Promise) else one for one in tensors]
     return fill_in(structure, [tensor.clone() for tensor in tensors])
