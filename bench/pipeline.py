@@ -10,7 +10,9 @@ A place is a link and the bytes of an activation: `host` has all stages on this 
 is the rate of virtual hosts (root) with a stage on each. In each place one start of
 bench/peers/pipeline_bench.py on all ranks makes steps in each way, by turns. A stage's computing is
 waiting. The theory is `shoal plan-model`'s: the same schedule in virtual time, with waits as long
-as they were in the mean, on links of that rate; on one host data take no time.
+as they were in the mean, on links of that rate; on one host data take no time. `over_alone`
+compares bubbles where a pass is what it takes alone: its wait, and what autograd does beside it
+without any pipeline, which the same run measures.
 
 Writes pipeline.json and pipeline.svg below --out, anew after each place.
 """
@@ -48,6 +50,7 @@ SPREAD_TIMES = 1.01  # steps that differ by less are of one length
 GLOO_GAIN = 0.2  # what is wanted where communication matters
 MATTERS = 1.1  # it does where Gloo's step is so many times one without communication
 MS = 1e-6  # of a nanosecond
+PASSES = "forward_ms", "backward_ms"
 
 
 @dataclass(frozen=True)
@@ -102,11 +105,13 @@ class Pipelines:
             median(row[name] for row in rows) for name in ("step_ms", "work_ms", "theory_ms")
         )
         bubble, least = (1 - work_ms / one for one in (step_ms, theory))
+        over_alone = median(row["over_alone"] for row in rows)
         named = {name: rows[0][name] for name in (*Case.__dataclass_fields__, "way")}
         return {
             **named, "rounds": len(rows), "step_ms": step_ms, "step_ms_low": min(steps),
             "step_ms_high": max(steps), "work_ms": work_ms, "theory_ms": theory,
             "bubble": bubble, "theory_bubble": least, "over_theory": bubble / least,
+            "over_alone": over_alone,
             "gain_same": self.gain(case, way, SAME), "gain": self.gain(case, way, GLOO),
         }  # fmt: skip
 
@@ -209,6 +214,14 @@ def theory_ms(arguments, row):
     return json.loads(found.stdout)["schedules"][0]["step_ns"] * MS
 
 
+def over_alone(arguments, row):
+    """The bubble as a multiple of the schedule's, of passes that take as long as alone."""
+    alone = {name: row[name] + row[name.replace("_", "_beside_")] for name in PASSES}
+    work_ms = row["microbatches"] * sum(alone.values())
+    least = 1 - work_ms / theory_ms(arguments, row | alone)
+    return (1 - work_ms / row["step_ms"]) / least
+
+
 def command(arguments, stages, link, size):
     root = libraries.ROOT
     words = [arguments.shoal, "run", "--no-tag", "-n", str(stages)]
@@ -245,7 +258,8 @@ def measure(arguments, pipelines, stages, link, size):
     for row in rows:
         row |= {"stages": stages, "link": link, "bytes": size}
         row["work_ms"] = row["microbatches"] * (row["forward_ms"] + row["backward_ms"])
-        pipelines.rows.append(row | {"theory_ms": theory_ms(arguments, row)})
+        row["theory_ms"] = theory_ms(arguments, row)
+        pipelines.rows.append(row | {"over_alone": over_alone(arguments, row)})
     for case in dict.fromkeys(case_of(row) for row in rows):
         for way in arguments.ways:
             found = pipelines.summary(case, way)
@@ -258,7 +272,8 @@ def summary_text(found):
     return (
         f"{found['way']}: step {found['step_ms']:.1f} ms ({found['step_ms_low']:.1f} to "
         f"{found['step_ms_high']:.1f}), theory {found['theory_ms']:.1f}, bubble "
-        f"{100 * found['bubble']:.2f} %, {found['over_theory']:.3f} times the schedule's{gain}"
+        f"{100 * found['bubble']:.2f} %, {found['over_theory']:.3f} times the schedule's, "
+        f"{found['over_alone']:.3f} with passes as long as alone{gain}"
     )
 
 

@@ -44,7 +44,7 @@ def test_every_way_runs_the_same_stages(tmp_path):
         assert each["work_ms"] >= 6
         assert each["theory_ms"] == pytest.approx(1.5 * each["work_ms"], rel=1e-3)
         assert each["theory_bubble"] == pytest.approx(1 / 3, rel=1e-3)
-        assert each["step_ms"] >= 9 and each["over_theory"] > 0
+        assert each["step_ms"] >= 9 and each["over_theory"] > each["over_alone"]
         assert f"{each['way']}: step" in result.stderr
     assert not content["problems"] and {"machine", "revision", "finished"} <= set(content["plan"])
     ElementTree.parse(tmp_path / "pipeline.svg")
@@ -55,7 +55,7 @@ def test_every_way_runs_the_same_stages(tmp_path):
 
 def rows_of(case, theory_ms, times):
     common = {name: getattr(case, name) for name in case.__dataclass_fields__}
-    common |= {"work_ms": 80, "theory_ms": theory_ms}
+    common |= {"work_ms": 80, "theory_ms": theory_ms, "over_alone": 1.01}
     return [
         common | {"way": way, "round": i, "step_ms": ms}
         for way, steps in times.items()
@@ -73,6 +73,7 @@ def test_the_verdict_says_what_the_rows_say():
     assert found.cases() == [first, second]
     own = found.own()
     assert own[0]["over_theory"] == pytest.approx((1 - 80 / 100.45) / 0.2)
+    assert own[0]["over_alone"] == pytest.approx(1.01)
     assert own[1]["gain"] == pytest.approx(0.3) and own[1]["gain_same"] < 0
     assert "1.05 times the schedule's at 1 of 2 cases" in found.text()
     assert "over Shoal at 1 of 2" in found.text()

@@ -14,8 +14,9 @@ are. The same stages make steps in each of these ways, in the same processes, by
 
 The loss belongs to the last stage. The time of a step is that from the end of one to the end of the
 next, in a block of steps back to back; the slowest rank counts. The system may wake a sleeper too
-late, so how long waits really were is measured too. Before each block all activations and gradients
-that arrive are checked, in a step that is not counted, and neither is the next one.
+late, so how long waits really were is measured too, and what a pass takes beside its wait where
+there is no pipeline: on all ranks at once, autograd alone. Before each block all activations and
+gradients that arrive are checked, in a step that is not counted, and neither is the next one.
 Rank 0 prints a JSON line for each way, schedule, number of microbatches and round.
 """
 
@@ -26,6 +27,7 @@ import json
 import logging
 import time
 from datetime import timedelta
+from statistics import median
 
 import shoal.torch  # noqa: F401 (registers the backend)
 import smdistributed.modelparallel.torch as smp
@@ -41,6 +43,8 @@ PR_SET_TIMERSLACK = 29
 WIDTH = 1024  # elements in a row of an activation
 FLOAT_BYTES = 4
 PATTERN = 251  # values of activations and gradients
+TIMES = "step_ms", "forward_ms", "backward_ms", "forward_beside_ms", "backward_beside_ms"
+ALONE_COUNT = 10  # passes of a stage without a pipeline
 SPIN_S = 5e-4  # the end of a wait: a sleeping thread comes back later than it should
 WAYS = ("shoal", "torch-shoal", "torch-gloo")
 SCHEDULES = {"simple": ScheduleGPipe, "interleaved": Schedule1F1B}
@@ -226,6 +230,24 @@ def mean_waits(device):
     return (found[0] / found[1]).item(), (found[2] / found[3]).item()
 
 
+def beside_waits(device):
+    """Of a stage's forward and backward pass alone, in seconds: means of the ranks' medians."""
+    stage, seconds = Stage(device, False), [[], []]
+    for _ in range(ALONE_COUNT + 1):
+        inputs = device.pattern.clone().requires_grad_()
+        device.start_counting()
+        begun = time.monotonic()
+        outputs = stage(inputs)
+        between = time.monotonic()
+        torch.autograd.backward([outputs], [device.pattern])
+        ended = time.monotonic()
+        seconds[0].append(between - begun - device.worked[0])
+        seconds[1].append(ended - between - device.worked[2])
+    found = torch.tensor([median(each[1:]) for each in seconds], dtype=torch.float64)
+    dist.all_reduce(found)
+    return tuple((found / dist.get_world_size()).tolist())
+
+
 def block_s(way, device, microbatches, steps):
     """The time of a step, and the stages' own forward and backward passes in it."""
     targets = torch.arange(microbatches)
@@ -247,6 +269,7 @@ def block_s(way, device, microbatches, steps):
 
 
 def measure(arguments, device, places):
+    beside = beside_waits(device)
     ways = [(way, schedule) for schedule in arguments.schedules for way in arguments.ways]
     for microbatches in arguments.microbatches:
         for number in range(arguments.rounds):
@@ -258,8 +281,7 @@ def measure(arguments, device, places):
                 if dist.get_rank() == 0:
                     row = {"way": name, "schedule": schedule, "microbatches": microbatches}
                     row |= {"round": number, "version": torch.__version__}
-                    names = ("step_ms", "forward_ms", "backward_ms")
-                    row |= {name: seconds * MS for name, seconds in zip(names, times, strict=True)}
+                    row |= {key: MS * one for key, one in zip(TIMES, times + beside, strict=True)}
                     print(json.dumps(row), flush=True)
 
 
