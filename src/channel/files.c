@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * files.c: channels as folders. Objects become hard links to the store's files, in a folder that
- * each instance has mounted read-only: no byte is copied, and no job changes a bucket. Hosts that
- * get the same share a folder.
+ * each instance has mounted as an own copy (FastFile: read-only): no byte is copied that is not
+ * changed, and no job changes a bucket. Hosts that get the same share a folder.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -155,7 +155,8 @@ static enum shoal_status mount_folder(struct channel_work *work, const struct ch
     snprintf(from, sizeof(from), "%s/" CHANNEL_FOLDER "/%s/%s", work->job->folder, owner,
              input->name);
     snprintf(to, sizeof(to), CHANNEL_DATA "/%s", input->name);
-    return channel_mount_add(work, host, from, to, "read-only");
+    return channel_mount_add(work, host, from, to,
+                             input->mode == CHANNEL_FILE ? "own-copy" : "read-only");
 }
 
 static enum shoal_status mount_folders(struct channel_work *work, const struct channel_input *input,

@@ -99,7 +99,7 @@ static void a_prefix_gives_the_paths_behind_it(void **state)
     file_is(trial, "channels/all/name/one", "one");
     file_is(trial, "channels/all/all/data/train/a.csv", "data/train/a.csv");
     assert_string_equal(mount_of(trial, 1, "/opt/ml/input/data/folder"),
-                        "channels/all/folder read-only");
+                        "channels/all/folder own-copy");
     char path[256];
     struct stat about;
     snprintf(path, sizeof(path), "%s/channels/all/folder/a.csv", trial->folder);
@@ -176,7 +176,7 @@ static void shards_split_the_objects(void **state)
         assert_int_equal(shard_of(trial, "algo-2", 40, owners[k], 1), 13);
         assert_int_equal(shard_of(trial, "algo-3", 40, owners[k], 2), 13);
         assert_string_equal(mount_of(trial, 1, "/opt/ml/input/data/c"),
-                            "channels/algo-2/c read-only");
+                            "channels/algo-2/c own-copy");
     }
     assert_memory_not_equal(owners[0], owners[1], sizeof(owners[0]));
     assert_memory_equal(owners[1], owners[2], sizeof(owners[0]));
@@ -205,8 +205,8 @@ static void groups_get_their_channels(void **state)
     expect_ok(trial_prepare(trial));
     assert_string_equal(mount_of(trial, 0, "/opt/ml/input/data/some"), "-");
     assert_string_equal(mount_of(trial, 2, "/opt/ml/input/data/some"),
-                        "channels/algo-3/some read-only");
-    assert_string_equal(mount_of(trial, 0, "/opt/ml/input/data/one"), "channels/all/one read-only");
+                        "channels/algo-3/some own-copy");
+    assert_string_equal(mount_of(trial, 0, "/opt/ml/input/data/one"), "channels/all/one own-copy");
     assert_string_equal(mount_of(trial, 1, "/opt/ml/input/data/one"), "-");
     file_is(trial, "channels/algo-2/some/a", "in/a");
     file_is(trial, "channels/algo-3/some/b", "in/b");

@@ -27,7 +27,7 @@
  *     "max_runtime_s": 86400, "grace_s": 120, "failure_grace_s": 10
  *   }
  *
- * "access" is read-only (default), writable or own-copy (of the job's mounts). A companion is a
+ * "access" is read-only (default), writable or own-copy. A companion is a
  * subcommand of this program, with its arguments: see companion.h. Members that are not known are
  * refused.
  */

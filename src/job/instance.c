@@ -52,7 +52,7 @@ static bool is_name(const char *name)
     return bytes > 0 && bytes <= NAME_BYTES_MAX;
 }
 
-static enum shoal_status check_mounts(const struct job_mount *mounts, int count, bool may_copy)
+static enum shoal_status check_mounts(const struct job_mount *mounts, int count)
 {
     if (count < 0 || count > JOB_MOUNTS_MAX)
         return base_error(SHOAL_ERR_LIMIT, "%d mounts: at most %d are possible", count,
@@ -60,10 +60,6 @@ static enum shoal_status check_mounts(const struct job_mount *mounts, int count,
     for (int i = 0; i < count; i++) {
         if (mounts[i].from[0] != '/' || mounts[i].to[0] != '/')
             return base_error(SHOAL_ERR_ARGUMENT, "mount %s at %s: both paths must be absolute",
-                              mounts[i].from, mounts[i].to);
-        if (mounts[i].access == JOB_OWN_COPY && !may_copy)
-            return base_error(SHOAL_ERR_ARGUMENT,
-                              "mount %s at %s: own copies are for all instances of a job",
                               mounts[i].from, mounts[i].to);
     }
     return SHOAL_OK;
@@ -99,10 +95,10 @@ static enum shoal_status check_plan(const struct job_plan *plan)
         if (plan->instances[i].folder[0] != '/')
             return base_error(SHOAL_ERR_ARGUMENT, "the instance's folder '%s' is not absolute",
                               plan->instances[i].folder);
-        TRY(check_mounts(plan->instances[i].mounts, plan->instances[i].mount_count, false));
+        TRY(check_mounts(plan->instances[i].mounts, plan->instances[i].mount_count));
     }
     TRY(check_doors(plan));
-    return check_mounts(plan->mounts, plan->mount_count, true);
+    return check_mounts(plan->mounts, plan->mount_count);
 }
 
 /* ---- making them ---- */
@@ -121,6 +117,12 @@ const struct job_limits *instance_limits(const struct job_plan *plan, int index)
 {
     const struct job_limits *own = plan->instances[index].limits;
     return own != NULL ? own : &plan->limits;
+}
+
+const struct job_mount *instance_mount(const struct job_plan *plan, int index, int mount)
+{
+    return mount < plan->mount_count ? &plan->mounts[mount]
+                                     : &plan->instances[index].mounts[mount - plan->mount_count];
 }
 
 static enum shoal_status prepare_instance(struct job_instances *all, int index)

@@ -31,7 +31,8 @@
 enum job_access {
     JOB_READ_ONLY,
     JOB_WRITABLE,
-    JOB_OWN_COPY /* writable, and what is written lies in the instance's own folder (overlayfs) */
+    JOB_OWN_COPY /* writable, and what is written lies in the instance's own folder (overlayfs);
+                    read-only where that can't be had */
 };
 
 /* A file or folder of the machine that instances have. */
@@ -56,7 +57,7 @@ struct job_instance_plan {
     char *const *environment;        /* exactly this; NULL behind */
     const struct job_limits *limits; /* NULL: those of the plan */
     uint64_t accelerators_hidden;    /* a bit for each that it doesn't get; see devices.h */
-    const struct job_mount *mounts;  /* its own, after those of the plan; no own copies */
+    const struct job_mount *mounts;  /* its own, after those of the plan */
     int mount_count;
 };
 

@@ -54,19 +54,28 @@ static enum shoal_status make_folders(const char *folder)
 }
 
 /* Where the changes of own copies are kept; see instance_root.c. */
-static enum shoal_status make_copy_folders(const struct job_plan *plan, const char *folder)
+static enum shoal_status make_copy_folder(const char *folder, const char *copy)
 {
     static const char *const parts[] = {"", "/upper", "/work"};
     char name[LINE_BYTES];
-    for (int k = 0; plan->root_copied && k < 3; k++) {
-        snprintf(name, sizeof(name), "own/copy-root%s", parts[k]);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        snprintf(name, sizeof(name), "own/copy-%s%s", copy, parts[i]);
         TRY(make_folder(folder, name, 0755));
     }
-    for (int i = 0; i < plan->mount_count; i++) {
-        for (int k = 0; plan->mounts[i].access == JOB_OWN_COPY && k < 3; k++) {
-            snprintf(name, sizeof(name), "own/copy-%d%s", i, parts[k]);
-            TRY(make_folder(folder, name, 0755));
-        }
+    return SHOAL_OK;
+}
+
+static enum shoal_status make_copy_folders(const struct job_plan *plan, int index)
+{
+    const struct job_instance_plan *instance = &plan->instances[index];
+    int count = plan->mount_count + instance->mount_count;
+    char copy[16];
+    if (plan->root_copied)
+        TRY(make_copy_folder(instance->folder, "root"));
+    for (int i = 0; i < count; i++) {
+        snprintf(copy, sizeof(copy), "%d", i);
+        if (instance_mount(plan, index, i)->access == JOB_OWN_COPY)
+            TRY(make_copy_folder(instance->folder, copy));
     }
     return SHOAL_OK;
 }
@@ -108,7 +117,7 @@ enum shoal_status instance_folder_fill(const struct job_plan *plan, int index)
     const char *folder = plan->instances[index].folder;
     char name[JOB_HOST_BYTES], line[JOB_HOST_BYTES + 1], *hosts;
     TRY(make_folders(folder));
-    TRY(make_copy_folders(plan, folder));
+    TRY(make_copy_folders(plan, index));
     snprintf(line, sizeof(line), "%s\n", job_host_name(index, name));
     TRY(put_text(folder, "own/hostname", line));
     TRY(hosts_text_create(plan->count, &hosts));

@@ -316,15 +316,13 @@ static bool mount_copy(const char *from, const char *folder, const char *name, c
     return mounted || mount("overlay", "/stage", "overlay", MS_NODEV, options) == 0;
 }
 
-/* A folder of the machine, as an own copy. */
-static bool show_copy(struct builder *builder, int index)
+/* A folder of the machine, as an own copy. Where overlayfs can't have one, read-only. */
+static bool show_copy(struct builder *builder, const struct job_mount *wanted, int index)
 {
-    const struct job_mount *wanted = &builder->plan->mounts[index];
     char options[PATH_BYTES], name[16];
     snprintf(name, sizeof(name), "%d", index);
-    if (failed(builder, !mount_copy(wanted->from, builder->instance->folder, name, options),
-               "making an own copy of %s (overlayfs)", wanted->from))
-        return false;
+    if (!mount_copy(wanted->from, builder->instance->folder, name, options))
+        return show(builder, wanted->from, wanted->to, READ_ONLY);
     int mount_fd = open_tree(AT_FDCWD, "/stage", OPEN_TREE_CLOEXEC);
     return !failed(builder, !attach(mount_fd, place(builder, wanted->to, true)),
                    "mounting %s at %s", wanted->from, wanted->to);
@@ -527,21 +525,16 @@ static bool build_own(struct builder *builder)
     return true;
 }
 
-static bool show_wanted(struct builder *builder, const struct job_mount *wanted)
+static bool build_mounts(struct builder *builder, int index)
 {
-    return show(builder, wanted->from, wanted->to,
-                wanted->access == JOB_READ_ONLY ? READ_ONLY : MOUNT_ATTR_NODEV);
-}
-
-static bool build_mounts(struct builder *builder)
-{
-    for (int i = 0; i < builder->plan->mount_count; i++) {
-        const struct job_mount *wanted = &builder->plan->mounts[i];
-        if (wanted->access == JOB_OWN_COPY ? !show_copy(builder, i) : !show_wanted(builder, wanted))
-            return false;
-    }
-    for (int i = 0; i < builder->instance->mount_count; i++) {
-        if (!show_wanted(builder, &builder->instance->mounts[i]))
+    int count = builder->plan->mount_count + builder->instance->mount_count;
+    for (int i = 0; i < count; i++) {
+        const struct job_mount *wanted = instance_mount(builder->plan, index, i);
+        bool shown = wanted->access == JOB_OWN_COPY
+                         ? show_copy(builder, wanted, i)
+                         : show(builder, wanted->from, wanted->to,
+                                wanted->access == JOB_READ_ONLY ? READ_ONLY : MOUNT_ATTR_NODEV);
+        if (!shown)
             return false;
     }
     return true;
@@ -584,7 +577,7 @@ bool instance_root_build(const struct job_plan *plan, int index, struct instance
     umask(0);
     bool built = leave_root(&builder) && open_roots(&builder) && build_proc(&builder) &&
                  build_sys(&builder) && build_dev(&builder) && build_hidden(&builder) &&
-                 build_own(&builder) && build_mounts(&builder) && enter_root(&builder);
+                 build_own(&builder) && build_mounts(&builder, index) && enter_root(&builder);
     umask(022);
     return built;
 }

@@ -64,6 +64,8 @@ struct job_instances {
 
 /* What an instance may use. */
 const struct job_limits *instance_limits(const struct job_plan *plan, int index);
+/* The mounts of an instance: those of the plan, then its own. */
+const struct job_mount *instance_mount(const struct job_plan *plan, int index, int mount);
 
 /* The hall's life; see instance_hall.c. */
 void instance_hall_run(struct job_instances *all) __attribute__((noreturn));

@@ -148,7 +148,10 @@ static enum shoal_status put_training_env(const struct start_facts *facts, json_
     TRY(put(all, "is_smddprun_installed", json_true()));
     TRY(put(all, "is_smddpmprun_installed", json_true()));
     TRY(put(all, "is_modelparallel_enabled",
-            json_boolean(json_object_get(facts->hyperparameters, "mp_parameters") != NULL)));
+            json_object_get(facts->hyperparameters, "mp_parameters") != NULL ? json_true()
+                                                                             : json_null()));
+    if (json_object_get(all, "topology") == NULL)
+        TRY(put(all, "topology", json_array()));
     return job != NULL ? put_text(all, "job_name", job) : put(all, "job_name", json_null());
 }
 
