@@ -21,7 +21,8 @@ cd /opt/ml/input/data
 out=/opt/ml/model/$(hostname)
 mkdir $out
 cp -r file fast shard gzip shared $out
-(echo x > file/a.csv) 2>/dev/null && exit 3
+echo changed > file/a.csv && chmod 700 file/d.csv || exit 3
+(echo x > fast/a.csv) 2>/dev/null && exit 5
 (echo x > shared/new) 2>/dev/null && exit 4
 cat pipe_0 > $out/epoch-0
 head -c 3 pipe_1 > $out/epoch-1
@@ -122,6 +123,8 @@ def test_every_kind_of_channel_and_what_comes_back(service):
     )
     job = ended(client, "kinds")
     assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    unchanged = service.client("s3").get_object(Bucket="data", Key="in/a.csv")["Body"].read()
+    assert unchanged == b"in/a.csv"
     uri = job["ModelArtifacts"]["S3ModelArtifacts"]
     assert uri == "s3://data/out/kinds/output/model.tar.gz"
     model = unpacked(service, "out/kinds/output/model.tar.gz")
