@@ -294,8 +294,11 @@ def test_kill_of_the_service_while_a_job_runs(jobs):
     while not (folder / "exit.json").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+    (jobs.folder / "jobs" / "gone.99.1" / "algo-1").mkdir(parents=True)
     jobs.start()
     assert jobs.wait("ends", *ENDED)["FailureReason"].endswith("exit code: 7")
+    while list((jobs.folder / "jobs").iterdir()):
+        assert time.monotonic() < deadline
 
 
 def test_kills_of_the_service_at_any_moment(jobs):

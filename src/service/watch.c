@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "service/leftover.h"
 #include "service/queue.h"
 #include "service/service_state.h"
 #include "service/step.h"
@@ -29,7 +30,7 @@
 #define STOP_COMMAND "{\"command\": \"stop\"}\n"
 #define NO_TIMER     INT64_MAX
 
-enum message_kind { MESSAGE_ADD, MESSAGE_STOP, MESSAGE_PRIORITY, MESSAGE_STEPPED };
+enum message_kind { MESSAGE_ADD, MESSAGE_STOP, MESSAGE_PRIORITY, MESSAGE_STEPPED, MESSAGE_CLEANED };
 
 struct message {
     struct message *next;
@@ -191,16 +192,25 @@ static void *step_main(void *user)
     return NULL;
 }
 
-static bool step_thread(struct step *step)
+static bool thread_start(void *(*function)(void *user), void *user)
 {
     pthread_attr_t attributes;
     pthread_t thread;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, STEP_STACK);
-    int status = pthread_create(&thread, &attributes, step_main, step);
+    int status = pthread_create(&thread, &attributes, function, user);
     pthread_attr_destroy(&attributes);
     return status == 0;
+}
+
+/* A step of no job, when the service starts. */
+static void *cleaning_main(void *user)
+{
+    struct service_watch *watch = user;
+    service_leftovers_remove(watch->service);
+    send_message(watch, (struct message){.kind = MESSAGE_CLEANED});
+    return NULL;
 }
 
 static void step_begin(struct service_watch *watch, struct service_job *job, int64_t now_ms)
@@ -210,7 +220,7 @@ static void step_begin(struct service_watch *watch, struct service_job *job, int
     if (BASE_NEW(&step, "a step of a job") != SHOAL_OK)
         return;
     *step = (struct step){watch, job};
-    if (!step_thread(step)) {
+    if (!thread_start(step_main, step)) {
         base_free(step);
         return;
     }
@@ -261,11 +271,16 @@ static void stepped(struct service_watch *watch, struct service_job *job, enum s
 
 /* ---- the queue and the limits ---- */
 
+static bool is_queued(const struct service_job *job)
+{
+    return !job->is_working && !job->is_admitted && job->phase == SERVICE_WAITING;
+}
+
 static size_t waiting_count(const struct service_watch *watch)
 {
     size_t count = 0;
     for (struct service_job *job = watch->jobs; job != NULL; job = job->next)
-        count += job->phase == SERVICE_WAITING && !job->is_admitted && !job->is_working;
+        count += is_queued(job);
     return count;
 }
 
@@ -307,7 +322,7 @@ static void queue_look(struct service_watch *watch, int64_t now_ms)
         return;
     watch->queue_changed = false;
     for (struct service_job *job = watch->jobs; job != NULL; job = job->next)
-        if (job->phase == SERVICE_WAITING && !job->is_admitted && !job->is_working)
+        if (is_queued(job))
             queued[i++] = (struct service_queued){.id = job->id,
                                                   .priority = job->priority,
                                                   .need = room_of(&job->need.all),
@@ -363,6 +378,8 @@ static void message_take(struct service_watch *watch, const struct message *mess
         stepped(watch, job, message->status);
         return;
     }
+    if (message->kind == MESSAGE_CLEANED)
+        watch->working--;
     job = job_find(watch, message->id);
     if (job == NULL)
         return;
@@ -422,6 +439,7 @@ static void leave(struct service_watch *watch)
 static void *watch_main(void *user)
 {
     struct service_watch *watch = user;
+    watch->working += thread_start(cleaning_main, watch);
     while (messages_take(watch)) {
         int64_t now_ms = service_now_ms();
         queue_look(watch, now_ms);
