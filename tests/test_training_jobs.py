@@ -377,6 +377,22 @@ def test_interrupted_spot_job_waits_its_time(shared):
     assert "Interrupted" in transitions(job)
 
 
+def test_spot_job_leaves_for_another_and_comes_back(jobs):
+    """Its checkpoint goes to the bucket, and is there again."""
+    script = ("trap 'exit 0' TERM; cat /opt/ml/checkpoints/step 2>/dev/null && exit 0;"
+              " echo 7 > /opt/ml/checkpoints/step; echo up; while :; do sleep 0.05; done")
+    jobs.create("spot", script, kind="ml.all", EnableManagedSpotTraining=True,
+                StoppingCondition={"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 60},
+                CheckpointConfig={"S3Uri": "s3://data/checkpoints"})
+    jobs.wait_output("spot", "up")
+    jobs.create("urgent", "echo here", kind="ml.all")
+    assert jobs.wait("urgent", *ENDED)["TrainingJobStatus"] == "Completed"
+    spot = jobs.wait("spot", *ENDED)
+    assert spot["TrainingJobStatus"] == "Completed" and "Interrupted" in transitions(spot)
+    assert jobs.output("spot") == [["up"], ["7"]]
+    assert spot["TrainingEndTime"] > jobs.describe("urgent")["TrainingEndTime"]
+
+
 def test_jobs_of_two_services_that_follow_each_other_stay_apart(jobs):
     """A service that ends in order leaves its jobs running, and the next one has all of them."""
     jobs.create("one", "echo up; sleep 0.3; echo down")

@@ -65,10 +65,22 @@ static void end_decide(const struct service_job *job, const struct job_record *r
         snprintf(end->reason, sizeof(end->reason), "%s", record->reason);
 }
 
+/* By the queue: nobody else has asked for it. */
+static bool is_interrupted(const struct service_job *job, const struct job_record *record,
+                           const struct service_end *end)
+{
+    return record->outcome == JOB_STOPPED && end->which == SERVICE_STOPPED && job->is_spot &&
+           !atomic_load(&job->stop_wanted);
+}
+
 /* Spot jobs are interrupted and go on, any number of times; others have their retry strategy. */
 static bool is_tried_again(const struct service_job *job, const struct job_record *record,
                            struct service_end *end)
 {
+    if (is_interrupted(job, record, end)) {
+        end->which = SERVICE_INTERRUPTED;
+        return true;
+    }
     if (!is_lost(record) || end->which != SERVICE_FAILED)
         return false;
     if (record->outcome == JOB_INTERRUPTED && job->is_spot)
@@ -106,13 +118,24 @@ static enum shoal_status artifacts_collect(struct service *service, struct servi
     return SHOAL_OK;
 }
 
+/* All checkpoints go to their bucket before the folder goes. */
+static enum shoal_status checkpoints_end(struct service *service, struct service_job *job)
+{
+    if (job->data == NULL) { /* the service was not there when the job ended */
+        TRY(service_data_load(service, job, &job->data));
+        TRY(service_data_follow(job->data));
+    }
+    service_data_free(job->data, true);
+    job->data = NULL;
+    return SHOAL_OK;
+}
+
 enum shoal_status service_collect(struct service *service, struct service_job *job)
 {
     char folder[SERVICE_PATH_BYTES];
     struct job_record record;
     struct service_end end = {.job = job};
-    service_data_free(job->data, true);
-    job->data = NULL;
+    TRY(checkpoints_end(service, job));
     service_job_folder(service, job, folder);
     TRY(record_read(folder, &record));
     end_decide(job, &record, &end);

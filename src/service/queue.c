@@ -29,7 +29,25 @@ static int compare(const void *left, const void *right)
     const struct service_queued *a = left, *b = right;
     if (a->priority != b->priority)
         return a->priority > b->priority ? -1 : 1;
+    if (a->is_spot != b->is_spot)
+        return a->is_spot ? 1 : -1;
     return (a->id > b->id) - (a->id < b->id);
+}
+
+void service_room_give(struct service_room *room, const struct service_room *need)
+{
+    room->core_thousands += need->core_thousands;
+    room->memory_bytes += need->memory_bytes;
+    room->accelerators += need->accelerators;
+}
+
+/* Whether the job has any of what there is too little of. */
+static bool helps(const struct service_room *room, const struct service_room *need,
+                  const struct service_room *has)
+{
+    return (!part_fits(room->core_thousands, need->core_thousands) && has->core_thousands > 0) ||
+           (!part_fits(room->memory_bytes, need->memory_bytes) && has->memory_bytes > 0) ||
+           (!part_fits(room->accelerators, need->accelerators) && has->accelerators > 0);
 }
 
 void service_queue_admit(struct service_queued *jobs, size_t count, struct service_room room)
@@ -39,4 +57,23 @@ void service_queue_admit(struct service_queued *jobs, size_t count, struct servi
         jobs[i].starts = service_room_fits(&room, &jobs[i].need);
         service_room_take(&room, &jobs[i].need);
     }
+}
+
+bool service_queue_interrupt(struct service_queued *running, size_t count, struct service_room room,
+                             const struct service_queued *waiting)
+{
+    qsort(running, count, sizeof(*running), compare);
+    for (size_t i = 0; i < count; i++)
+        running[i].ends = false;
+    for (size_t i = count; i-- > 0 && !service_room_fits(&room, &waiting->need);) {
+        if (running[i].priority > waiting->priority || !running[i].is_spot ||
+            !helps(&room, &waiting->need, &running[i].need))
+            continue;
+        running[i].ends = true;
+        service_room_give(&room, &running[i].need);
+    }
+    bool fits = service_room_fits(&room, &waiting->need);
+    for (size_t i = 0; i < count && !fits; i++)
+        running[i].ends = false;
+    return fits;
 }

@@ -77,10 +77,35 @@ static void test_a_job_without_needs_starts_where_nothing_is_left(void **state)
     assert_true(none.starts);
 }
 
-static void give(struct service_room *room, const struct service_room *need)
+static void expect_ends(struct service_queued *running, size_t count, struct service_room free,
+                        struct service_queued waiting, const char *ids)
 {
-    room->core_thousands += need->core_thousands;
-    room->accelerators += need->accelerators;
+    char found[JOBS_MAX + 1] = "";
+    size_t used = 0;
+    service_queue_interrupt(running, count, free, &waiting);
+    for (size_t i = 0; i < count; i++)
+        if (running[i].ends)
+            found[used++] = (char)('0' + running[i].id);
+    found[used] = '\0';
+    assert_string_equal(found, ids);
+}
+
+static void test_spot_jobs_make_room(void **state)
+{
+    (void)state;
+    struct service_queued running[] = {job(1, 0, 2, 0), job(2, 0, 2, 1), job(3, 9, 2, 0),
+                                       job(4, 0, 2, 0), job(5, 0, 0, 2)};
+    for (int i = 0; i < 5; i++)
+        running[i].is_spot = running[i].id != 4;
+    expect_ends(running, 5, room(0, 0), job(6, 0, 2, 0), "2");
+    expect_ends(running, 5, room(1, 0), job(6, 0, 5, 0), "12");
+    expect_ends(running, 5, room(0, 0), job(6, 0, 0, 3), "25");
+    expect_ends(running, 5, room(0, 0), job(6, 0, 6, 0), "");
+    expect_ends(running, 5, room(0, 0), job(6, 9, 6, 0), "312");
+    expect_ends(running, 5, room(9, 0), job(6, 0, 6, 0), "");
+    struct service_queued queue[] = {job(1, 0, 1, 0), job(2, 0, 1, 0)};
+    queue[0].is_spot = true;
+    expect(queue, 2, room(1, 0), "2");
 }
 
 /* Random jobs on a machine where each runs for some rounds: never more than there is, everyone runs
@@ -104,7 +129,7 @@ static void test_random_queues_run_empty(void **state)
             assert_true(round < 10000);
             for (int i = 1; i <= JOBS_MAX; i++)
                 if (ends_at[i] == round)
-                    give(&machine, &needs[i]);
+                    service_room_give(&machine, &needs[i]);
             service_queue_admit(jobs, count, machine);
             size_t left = 0;
             for (size_t i = 0; i < count; i++) {
@@ -135,6 +160,7 @@ int main(void)
         cmocka_unit_test(test_what_a_large_job_waits_for_is_kept_for_it),
         cmocka_unit_test(test_those_that_need_no_accelerator_pass),
         cmocka_unit_test(test_a_job_without_needs_starts_where_nothing_is_left),
+        cmocka_unit_test(test_spot_jobs_make_room),
         cmocka_unit_test(test_random_queues_run_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -166,7 +166,7 @@ static void supervisor_read(struct service_watch *watch, struct service_job *job
 static void stop_send(struct service_job *job)
 {
     size_t bytes = strlen(STOP_COMMAND);
-    if (job->supervisor_fd < 0 || job->stop_sent || !atomic_load(&job->stop_wanted))
+    if (job->supervisor_fd < 0 || job->stop_sent)
         return;
     ssize_t sent = send(job->supervisor_fd, STOP_COMMAND, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
     job->stop_sent = sent == (ssize_t)bytes; /* else it has ended, which is seen by reading */
@@ -265,7 +265,9 @@ static void stepped(struct service_watch *watch, struct service_job *job, enum s
         release_room(watch, job); /* it begins again */
     if (job->phase == SERVICE_RUNNING && job->supervisor_fd >= 0) {
         supervisor_watch(watch, job);
-        stop_send(job);
+        watch->queue_changed = true; /* a spot job may be interrupted from now on */
+        if (atomic_load(&job->stop_wanted))
+            stop_send(job);
     }
 }
 
@@ -274,14 +276,6 @@ static void stepped(struct service_watch *watch, struct service_job *job, enum s
 static bool is_queued(const struct service_job *job)
 {
     return !job->is_working && !job->is_admitted && job->phase == SERVICE_WAITING;
-}
-
-static size_t waiting_count(const struct service_watch *watch)
-{
-    size_t count = 0;
-    for (struct service_job *job = watch->jobs; job != NULL; job = job->next)
-        count += is_queued(job);
-    return count;
 }
 
 static struct service_room room_of(const struct job_share *share)
@@ -312,24 +306,73 @@ static void queue_decided(struct service_watch *watch, struct service_job *job, 
         job->is_passed_over = true;
 }
 
+static struct service_queued queued_of(struct service_job *job)
+{
+    return (struct service_queued){.id = job->id,
+                                   .priority = job->priority,
+                                   .is_spot = job->is_spot,
+                                   .need = room_of(&job->need.all),
+                                   .user = job};
+}
+
+static bool is_running(const struct service_job *job)
+{
+    return !job->is_working && job->phase == SERVICE_RUNNING && job->supervisor_fd >= 0;
+}
+
+/* A list of those that `wanted` holds for; base_free. */
+static enum shoal_status list_make(struct service_watch *watch,
+                                   bool (*wanted)(const struct service_job *job),
+                                   struct service_queued **out, size_t *count)
+{
+    *count = 0;
+    for (struct service_job *job = watch->jobs; job != NULL; job = job->next)
+        *count += wanted(job);
+    TRY(BASE_NEW_ARRAY(out, *count, "the queue of jobs"));
+    size_t at = 0;
+    for (struct service_job *job = watch->jobs; job != NULL; job = job->next)
+        if (wanted(job))
+            (*out)[at++] = queued_of(job);
+    return SHOAL_OK;
+}
+
+/* Spot jobs leave what the first of the others that wait needs. Their supervisors stop them, and
+ * that nobody asked for it tells the next step that they were interrupted. */
+static void spot_interrupt(struct service_watch *watch, const struct service_queued *waiting)
+{
+    struct service_queued *running;
+    size_t count;
+    struct service_room room = room_free(&watch->capacity);
+    if (list_make(watch, is_running, &running, &count) != SHOAL_OK)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        struct service_job *job = running[i].user;
+        if (!job->stop_sent)
+            continue;
+        service_room_give(&room, &running[i].need); /* soon */
+        running[i].need = (struct service_room){0};
+    }
+    if (service_queue_interrupt(running, count, room, waiting))
+        for (size_t i = 0; i < count; i++)
+            if (running[i].ends)
+                stop_send(running[i].user);
+    base_free(running);
+}
+
 static void queue_look(struct service_watch *watch, int64_t now_ms)
 {
     struct service_queued *queued;
-    size_t count = waiting_count(watch), i = 0;
-    if (!watch->queue_changed || count == 0)
-        return;
-    if (BASE_NEW_ARRAY(&queued, count, "the queue of jobs") != SHOAL_OK)
+    size_t count, first = 0;
+    if (!watch->queue_changed || list_make(watch, is_queued, &queued, &count) != SHOAL_OK)
         return;
     watch->queue_changed = false;
-    for (struct service_job *job = watch->jobs; job != NULL; job = job->next)
-        if (is_queued(job))
-            queued[i++] = (struct service_queued){.id = job->id,
-                                                  .priority = job->priority,
-                                                  .need = room_of(&job->need.all),
-                                                  .user = job};
     service_queue_admit(queued, count, room_free(&watch->capacity));
-    for (i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++)
         queue_decided(watch, queued[i].user, queued[i].starts, now_ms);
+    while (first < count && (queued[first].starts || queued[first].is_spot))
+        first++;
+    if (first < count)
+        spot_interrupt(watch, &queued[first]);
     base_free(queued);
 }
 
