@@ -53,7 +53,7 @@ class Service:
             if not name.upper().endswith(("_PROXY", "_CA_BUNDLE"))
         }
         out = subprocess.run(
-            ["sh", "-c", f'eval "$({shlex.join(words)})"; env -0'],
+            ["sh", "-euc", f'eval "$({shlex.join(words)})"; env -0'],
             check=True, capture_output=True, text=True, env=own | before,
         ).stdout
         return dict(line.split("=", 1) for line in out.split("\0") if "=" in line)

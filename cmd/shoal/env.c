@@ -172,7 +172,8 @@ static void no_proxy_print(const char *url)
     bool is_v6 = *at == '[';
     snprintf(host, sizeof(host), "%.*s", (int)strcspn(at + is_v6, is_v6 ? "]" : ":/"), at + is_v6);
     quoted_print("shoal_service_host", host);
-    puts("case \",$NO_PROXY,\" in *\",$shoal_service_host,\"*) ;; *) "
+    /* Also for shells that take an unset variable for an error. */
+    puts("case \",${NO_PROXY-},\" in *\",$shoal_service_host,\"*) ;; *) "
          "NO_PROXY=\"${NO_PROXY:+$NO_PROXY,}$shoal_service_host\" ;; esac");
     puts("export NO_PROXY no_proxy=\"$NO_PROXY\"; unset shoal_service_host");
 }
