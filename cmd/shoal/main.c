@@ -21,6 +21,11 @@ int cmd_info(int argc, char **argv);
 int cmd_reduce_server(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_env(int argc, char **argv);
+int cmd_submit(int argc, char **argv);
+int cmd_jobs(int argc, char **argv);
+int cmd_describe(int argc, char **argv);
+int cmd_logs(int argc, char **argv);
+int cmd_stop(int argc, char **argv);
 int cmd_s3(int argc, char **argv);
 int cmd_tune(int argc, char **argv);
 int cmd_start_rank(int argc, char **argv);
@@ -37,6 +42,11 @@ static const struct {
     {"reduce-server", cmd_reduce_server, "sum large buffers for the ranks of a job"},
     {"serve", cmd_serve, "the job service: run what the SageMaker SDK asks for on this machine"},
     {"env", cmd_env, "print the variables that make a shell a client of the job service"},
+    {"submit", cmd_submit, "run a script as a training job of the job service"},
+    {"jobs", cmd_jobs, "list training jobs"},
+    {"describe", cmd_describe, "show a training job: status, reasons, data, metrics"},
+    {"logs", cmd_logs, "print what a training job prints"},
+    {"stop", cmd_stop, "end training jobs"},
     {"s3", cmd_s3, "list, copy and remove buckets' objects, here and elsewhere"},
     {"bench", cmd_bench, "measure an operation between ranks"},
     {"plan", cmd_plan, "show the schedule of an operation: steps, bytes and predicted time"},

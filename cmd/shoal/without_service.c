@@ -4,6 +4,11 @@
 
 int cmd_serve(int argc, char **argv);
 int cmd_env(int argc, char **argv);
+int cmd_submit(int argc, char **argv);
+int cmd_jobs(int argc, char **argv);
+int cmd_describe(int argc, char **argv);
+int cmd_logs(int argc, char **argv);
+int cmd_stop(int argc, char **argv);
 int cmd_s3(int argc, char **argv);
 int cmd_job_supervisor(int argc, char **argv);
 int cmd_job_start(int argc, char **argv);
@@ -49,6 +54,36 @@ int cmd_env(int argc, char **argv)
 }
 
 int cmd_s3(int argc, char **argv)
+{
+    (void)argc;
+    return left_out(argv[0]);
+}
+
+int cmd_submit(int argc, char **argv)
+{
+    (void)argc;
+    return left_out(argv[0]);
+}
+
+int cmd_jobs(int argc, char **argv)
+{
+    (void)argc;
+    return left_out(argv[0]);
+}
+
+int cmd_describe(int argc, char **argv)
+{
+    (void)argc;
+    return left_out(argv[0]);
+}
+
+int cmd_logs(int argc, char **argv)
+{
+    (void)argc;
+    return left_out(argv[0]);
+}
+
+int cmd_stop(int argc, char **argv)
 {
     (void)argc;
     return left_out(argv[0]);
