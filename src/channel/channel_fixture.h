@@ -20,7 +20,7 @@ struct trial {
     struct s3_store *store;
     char folder[128];
     struct channel_host hosts[8];
-    char names[8][16];
+    char names[8][24];
     struct channel_job job;
     json_t *request, *description;
 };

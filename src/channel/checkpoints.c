@@ -274,13 +274,15 @@ static enum shoal_status forget_file(struct channel_checkpoints *checkpoints,
     return channel_bucket_remove(&checkpoints->job, &uri);
 }
 
-/* Both lists side by side. An error leaves the rest for the next round. */
+/* Both lists side by side. Files that fail are left for the next round; *has_removed says whether
+ * all keys that were to go have gone. */
 static enum shoal_status compare(struct channel_checkpoints *checkpoints,
-                                 const struct channel_tree *now, bool *is_put)
+                                 const struct channel_tree *now, bool *is_put, bool *has_removed)
 {
     const struct channel_tree *seen = &checkpoints->seen;
     size_t at = 0;
     enum shoal_status result = SHOAL_OK;
+    *has_removed = true;
     for (size_t i = 0; i < now->count || at < seen->count;) {
         int order = i >= now->count ? 1
                     : at >= seen->count
@@ -297,6 +299,8 @@ static enum shoal_status compare(struct channel_checkpoints *checkpoints,
         at += order >= 0;
         if (status != SHOAL_OK)
             result = status;
+        if (status != SHOAL_OK && order > 0)
+            *has_removed = false;
         if (status == SHOAL_ERR_ABORTED)
             break;
     }
@@ -321,7 +325,7 @@ static enum shoal_status list(const struct channel_checkpoints *checkpoints,
 static enum shoal_status do_round(struct channel_checkpoints *checkpoints)
 {
     struct channel_tree now = {0};
-    bool *is_put = NULL;
+    bool *is_put = NULL, has_removed;
     sigset_t io;
     sigemptyset(&io);
     sigaddset(&io, SIGIO); /* what a broken lease sends */
@@ -333,7 +337,12 @@ static enum shoal_status do_round(struct channel_checkpoints *checkpoints)
         channel_tree_release(&now);
         return status;
     }
-    status = compare(checkpoints, &now, is_put);
+    status = compare(checkpoints, &now, is_put, &has_removed);
+    if (!has_removed) { /* the list that knows of it stays */
+        channel_tree_release(&now);
+        base_free(is_put);
+        return status;
+    }
     channel_tree_release(&checkpoints->seen);
     base_free(checkpoints->is_put);
     checkpoints->seen = now;
