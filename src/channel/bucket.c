@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bucket.c: buckets of this machine's store. */
+/* bucket.c: buckets of this machine's store, and of others. */
 #include "channel/bucket.h"
 
 #include <errno.h>
@@ -11,6 +11,8 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "channel/elsewhere.h"
+#include "channel/tree.h"
 
 #define COPY_BYTES ((size_t)1 << 20)
 
@@ -43,12 +45,21 @@ static enum shoal_status failed(const struct channel_uri *uri, enum s3_code code
 
 /* ---- lists ---- */
 
+static enum s3_code list(const struct channel_job *job, const struct s3_list_options *options,
+                         struct s3_list *out)
+{
+    struct s3_client *client;
+    S3_TRY(channel_elsewhere_find(job, options->bucket, &client));
+    return client != NULL ? channel_elsewhere_list(client, options, out)
+                          : s3_list(job->store, options, out);
+}
+
 enum shoal_status channel_bucket_list(const struct channel_job *job, const struct channel_uri *uri,
                                       const char *delimiter, int limit, struct s3_list *out)
 {
     struct s3_list_options options = {
         .bucket = uri->bucket, .prefix = uri->key, .delimiter = delimiter, .limit = limit};
-    enum s3_code code = s3_list(job->store, &options, out);
+    enum s3_code code = list(job, &options, out);
     return code == S3_OK ? SHOAL_OK : failed(uri, code);
 }
 
@@ -64,7 +75,7 @@ enum shoal_status channel_bucket_each(const struct channel_job *job, const struc
                                           .after = *after != '\0' ? after : NULL,
                                           .limit = S3_LIST_KEYS_MAX};
         TRY(channel_cancelled(job));
-        enum s3_code code = s3_list(job->store, &options, &page);
+        enum s3_code code = list(job, &options, &page);
         if (code != S3_OK)
             return failed(uri, code);
         enum shoal_status status = SHOAL_OK;
@@ -90,31 +101,51 @@ enum shoal_status channel_bucket_link_one(const struct channel_job *job,
                                           const struct channel_uri *uri, int folder_fd,
                                           const char *path)
 {
+    struct s3_client *client;
     TRY(channel_cancelled(job));
-    enum s3_code code = s3_store_link_one(job->store, uri->bucket, uri->key, folder_fd, path);
+    enum s3_code code = channel_elsewhere_find(job, uri->bucket, &client);
+    if (code == S3_OK)
+        code = client != NULL
+                   ? channel_elsewhere_fetch(client, uri, folder_fd, path)
+                   : s3_store_link_one(job->store, uri->bucket, uri->key, folder_fd, path);
     if (code != S3_OK)
         return failed(uri, code);
     channel_count(job, 1, 0);
     return SHOAL_OK;
 }
 
-enum shoal_status channel_bucket_open(const struct channel_job *job, const struct channel_uri *uri,
-                                      int *fd, int64_t *bytes, int64_t *modified_ms)
+/* In the store; fd NULL: only looks. */
+static enum s3_code open_here(const struct channel_job *job, const struct channel_uri *uri, int *fd,
+                              int64_t *bytes, int64_t *modified_ms)
 {
     struct s3_object object;
-    enum s3_code code = s3_object_get(job->store, uri->bucket, uri->key, NULL, &object, fd);
-    if (code != S3_OK)
-        return failed(uri, code);
+    S3_TRY(s3_object_get(job->store, uri->bucket, uri->key, NULL, &object, fd));
     *bytes = object.bytes;
     *modified_ms = object.modified_ms;
     s3_object_release(&object);
-    return SHOAL_OK;
+    return S3_OK;
+}
+
+enum shoal_status channel_bucket_open(const struct channel_job *job, const struct channel_uri *uri,
+                                      int *fd, int64_t *bytes, int64_t *modified_ms)
+{
+    struct s3_client *client;
+    enum s3_code code = channel_elsewhere_find(job, uri->bucket, &client);
+    if (code == S3_OK)
+        code = client != NULL ? channel_elsewhere_open(job, client, uri, fd, bytes, modified_ms)
+                              : open_here(job, uri, fd, bytes, modified_ms);
+    return code == S3_OK ? SHOAL_OK : failed(uri, code);
 }
 
 enum shoal_status channel_bucket_find(const struct channel_job *job, const struct channel_uri *uri,
                                       int64_t *bytes, int64_t *modified_ms)
 {
-    return channel_bucket_open(job, uri, NULL, bytes, modified_ms);
+    struct s3_client *client;
+    enum s3_code code = channel_elsewhere_find(job, uri->bucket, &client);
+    if (code == S3_OK)
+        code = client != NULL ? channel_elsewhere_head(client, uri, bytes, modified_ms)
+                              : open_here(job, uri, NULL, bytes, modified_ms);
+    return code == S3_OK ? SHOAL_OK : failed(uri, code);
 }
 
 static enum shoal_status read_whole(int fd, char *to, size_t bytes)
@@ -157,41 +188,81 @@ enum shoal_status channel_bucket_read(const struct channel_job *job, const struc
 
 /* ---- writing ---- */
 
-enum shoal_status channel_bucket_begin(const struct channel_job *job, const struct channel_uri *uri,
-                                       struct s3_put **out)
+/* Goes straight to the store; what goes elsewhere is a file first, for its length must be known. */
+struct channel_put {
+    const struct channel_job *job;
+    struct channel_uri uri;
+    struct s3_client *client; /* NULL: ours */
+    struct s3_put *put;
+    int fd;
+    int64_t bytes;
+};
+
+static enum s3_code begin(struct channel_put *put)
 {
-    struct s3_put_options options = {.bucket = uri->bucket, .key = uri->key, .bytes = -1};
-    enum s3_code code = s3_put_begin(job->store, &options, out);
-    return code == S3_OK ? SHOAL_OK : failed(uri, code);
+    struct s3_put_options options = {.bucket = put->uri.bucket, .key = put->uri.key, .bytes = -1};
+    S3_TRY(channel_elsewhere_find(put->job, put->uri.bucket, &put->client));
+    return put->client != NULL ? channel_elsewhere_file(put->job, &put->fd)
+                               : s3_put_begin(put->job->store, &options, &put->put);
 }
 
-enum shoal_status channel_bucket_write(const struct channel_job *job, const struct channel_uri *uri,
-                                       struct s3_put *put, const void *data, size_t bytes)
+enum shoal_status channel_bucket_begin(const struct channel_job *job, const struct channel_uri *uri,
+                                       struct channel_put **out)
 {
-    TRY(channel_cancelled(job));
-    enum s3_code code = s3_put_write(put, data, bytes);
-    if (code != S3_OK)
+    struct channel_put *put;
+    TRY(BASE_NEW(&put, "an object on its way"));
+    *put = (struct channel_put){.job = job, .uri = *uri, .fd = -1};
+    enum s3_code code = begin(put);
+    if (code != S3_OK) {
+        base_free(put);
         return failed(uri, code);
-    channel_count(job, 0, (int64_t)bytes);
+    }
+    *out = put;
     return SHOAL_OK;
 }
 
-enum shoal_status channel_bucket_finish(const struct channel_job *job,
-                                        const struct channel_uri *uri, struct s3_put *put)
+enum shoal_status channel_bucket_write(struct channel_put *put, const void *data, size_t bytes)
+{
+    TRY(channel_cancelled(put->job));
+    if (put->client != NULL) {
+        TRY(channel_write_all(put->fd, data, bytes, put->bytes));
+    } else {
+        enum s3_code code = s3_put_write(put->put, data, bytes);
+        if (code != S3_OK)
+            return failed(&put->uri, code);
+    }
+    put->bytes += (int64_t)bytes;
+    channel_count(put->job, 0, (int64_t)bytes);
+    return SHOAL_OK;
+}
+
+static enum s3_code finish_here(struct channel_put *put)
 {
     struct s3_wait wait;
     s3_wait_init(&wait);
-    s3_put_finish(put, NULL, NULL, s3_wait_done, &wait);
-    enum s3_code code = s3_wait_for(&wait);
-    if (code != S3_OK)
-        return failed(uri, code);
-    channel_count(job, 1, 0);
-    return SHOAL_OK;
+    s3_put_finish(put->put, NULL, NULL, s3_wait_done, &wait);
+    put->put = NULL;
+    return s3_wait_for(&wait);
 }
 
-void channel_bucket_abort(struct s3_put *put)
+enum shoal_status channel_bucket_finish(struct channel_put *put)
 {
-    s3_put_abort(put);
+    enum s3_code code = put->client != NULL
+                            ? channel_elsewhere_put(put->client, &put->uri, put->fd, put->bytes)
+                            : finish_here(put);
+    enum shoal_status status = code == S3_OK ? SHOAL_OK : failed(&put->uri, code);
+    if (status == SHOAL_OK)
+        channel_count(put->job, 1, 0);
+    channel_bucket_abort(put);
+    return status;
+}
+
+void channel_bucket_abort(struct channel_put *put)
+{
+    s3_put_abort(put->put);
+    if (put->fd >= 0)
+        close(put->fd);
+    base_free(put);
 }
 
 static bool is_same(const struct stat *before, const struct stat *now)
@@ -200,9 +271,8 @@ static bool is_same(const struct stat *before, const struct stat *now)
            before->st_mtim.tv_nsec == now->st_mtim.tv_nsec;
 }
 
-/* Puts `bytes` bytes of the file; *copied says how many there were. */
-static enum shoal_status put_bytes(const struct channel_job *job, const struct channel_uri *uri,
-                                   struct s3_put *put, int fd, int64_t *copied)
+/* Puts all that the file has; *copied says how much that was. */
+static enum shoal_status put_bytes(struct channel_put *put, int fd, int64_t *copied)
 {
     char *buffer;
     TRY(base_alloc(COPY_BYTES, "a buffer for a file", (void **)&buffer));
@@ -217,7 +287,7 @@ static enum shoal_status put_bytes(const struct channel_job *job, const struct c
         if (got < 0)
             status = base_error_errno(SHOAL_ERR_SYSTEM, errno, "reading a file of the job");
         else
-            status = channel_bucket_write(job, uri, put, buffer, (size_t)got);
+            status = channel_bucket_write(put, buffer, (size_t)got);
         *copied += got;
     }
     base_free(buffer);
@@ -228,29 +298,37 @@ enum shoal_status channel_bucket_put_file(const struct channel_job *job,
                                           const struct channel_uri *uri, int fd, bool *is_whole)
 {
     struct stat before, now;
-    struct s3_put *put;
+    struct channel_put *put;
     int64_t copied;
     *is_whole = false;
     if (fstat(fd, &before) != 0)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "reading a file of the job");
     TRY(channel_bucket_begin(job, uri, &put));
-    enum shoal_status status = put_bytes(job, uri, put, fd, &copied);
+    enum shoal_status status = put_bytes(put, fd, &copied);
     if (status != SHOAL_OK || fstat(fd, &now) != 0 || !is_same(&before, &now) ||
         copied != before.st_size) {
         channel_bucket_abort(put);
         return status;
     }
     *is_whole = true;
-    return channel_bucket_finish(job, uri, put);
+    return channel_bucket_finish(put);
 }
 
-enum shoal_status channel_bucket_remove(const struct channel_job *job,
-                                        const struct channel_uri *uri)
+static enum s3_code remove_here(const struct channel_job *job, const struct channel_uri *uri)
 {
     struct s3_wait wait;
     const char *key = uri->key;
     s3_wait_init(&wait);
     s3_object_delete(job->store, uri->bucket, &key, 1, NULL, s3_wait_done, &wait);
-    enum s3_code code = s3_wait_for(&wait);
+    return s3_wait_for(&wait);
+}
+
+enum shoal_status channel_bucket_remove(const struct channel_job *job,
+                                        const struct channel_uri *uri)
+{
+    struct s3_client *client;
+    enum s3_code code = channel_elsewhere_find(job, uri->bucket, &client);
+    if (code == S3_OK)
+        code = client != NULL ? channel_elsewhere_remove(client, uri) : remove_here(job, uri);
     return code == S3_OK ? SHOAL_OK : failed(uri, code);
 }

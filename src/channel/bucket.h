@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bucket.h: what a job's data needs of S3. Only this room's bucket.c knows where a bucket is; those
- * of other endpoints come in there.
+ * bucket.h: what a job's data needs of S3. Only this room's bucket.c knows where a bucket is: in
+ * this machine's store, or elsewhere.
  *
  * Texts of errors are S3's, with the place in front: "s3://bucket/key: NoSuchKey: The specified key
  * does not exist." SHOAL_ERR_ARGUMENT where bucket or key aren't there, else SHOAL_ERR_SYSTEM.
@@ -48,13 +48,12 @@ enum shoal_status channel_bucket_read(const struct channel_job *job, const struc
                                       int64_t bytes_max, char **out, size_t *bytes);
 
 /* A body of unknown length on its way in. Ended by finish or abort. */
+struct channel_put;
 enum shoal_status channel_bucket_begin(const struct channel_job *job, const struct channel_uri *uri,
-                                       struct s3_put **out);
-enum shoal_status channel_bucket_write(const struct channel_job *job, const struct channel_uri *uri,
-                                       struct s3_put *put, const void *data, size_t bytes);
-enum shoal_status channel_bucket_finish(const struct channel_job *job,
-                                        const struct channel_uri *uri, struct s3_put *put);
-void channel_bucket_abort(struct s3_put *put);
+                                       struct channel_put **out);
+enum shoal_status channel_bucket_write(struct channel_put *put, const void *data, size_t bytes);
+enum shoal_status channel_bucket_finish(struct channel_put *put);
+void channel_bucket_abort(struct channel_put *put);
 /* A file as it is now; if it changes on the way, nothing is put and *is_whole is false. */
 enum shoal_status channel_bucket_put_file(const struct channel_job *job,
                                           const struct channel_uri *uri, int fd, bool *is_whole);

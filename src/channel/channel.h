@@ -26,6 +26,7 @@
 
 #include "shoal.h"
 
+struct channel_clients;
 struct s3_store;
 
 #define CHANNEL_URI_BYTES    1280
@@ -53,8 +54,11 @@ struct channel_job {
     const struct channel_host *hosts;
     int host_count;
     struct s3_store *store;
-    const char *file_systems;        /* the path of filesystems.conf; NULL: there are none */
+    const char *file_systems; /* the path of filesystems.conf; NULL: there are none */
+    const char *buckets; /* the path of buckets.conf (s3/outside.h): which ones are elsewhere; NULL:
+                            none */
     struct channel_control *control; /* NULL: nobody looks */
+    struct channel_clients *clients; /* this room's own; NULL */
 };
 
 /* Whether the request's channels can be had: members that go together, buckets that are there with

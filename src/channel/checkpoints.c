@@ -27,6 +27,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "channel/bucket.h"
+#include "channel/elsewhere.h"
 #include "channel/prepare.h"
 #include "channel/tree.h"
 
@@ -39,6 +40,7 @@
 struct channel_checkpoints {
     struct channel_job job;
     struct channel_control control;
+    struct channel_clients clients;
     struct channel_uri uri; /* its key ends in '/' or is empty */
     int folders[CHANNEL_HOSTS_MAX];
     struct channel_tree seen; /* sorted; of the round before */
@@ -358,6 +360,7 @@ static void release(struct channel_checkpoints *checkpoints)
         if (checkpoints->folders[i] >= 0)
             close(checkpoints->folders[i]);
     }
+    channel_clients_release(&checkpoints->clients);
     channel_tree_release(&checkpoints->seen);
     base_free(checkpoints->is_put);
     base_free(checkpoints);
@@ -372,7 +375,7 @@ static enum shoal_status create(const struct channel_job *job, struct channel_ch
     if (!find_config(job, &place, &local))
         return SHOAL_OK;
     TRY(BASE_NEW(&checkpoints, "a job's checkpoints"));
-    checkpoints->job = *job;
+    channel_clients_open(job, &checkpoints->clients, &checkpoints->job);
     checkpoints->job.control = &checkpoints->control;
     memset(checkpoints->folders, -1, sizeof(checkpoints->folders));
     int fd = open(job->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "channel/archive.h"
 #include "channel/bucket.h"
+#include "channel/elsewhere.h"
 #include "channel/prepare.h"
 #include "channel/tree.h"
 
@@ -30,7 +31,7 @@ struct collection {
     int folder_count;
     struct channel_tree tree;
     struct channel_uri uri;
-    struct s3_put *put;
+    struct channel_put *put;
     int64_t left_out;
 };
 
@@ -114,13 +115,12 @@ static void release(struct collection *collection)
 static enum shoal_status write_archive(void *user, const void *data, size_t bytes)
 {
     struct collection *collection = user;
-    return channel_bucket_write(collection->job, &collection->uri, collection->put, data, bytes);
+    return channel_bucket_write(collection->put, data, bytes);
 }
 
 static enum shoal_status put_archive(struct collection *collection)
 {
-    const struct channel_job *job = collection->job;
-    TRY(channel_bucket_begin(job, &collection->uri, &collection->put));
+    TRY(channel_bucket_begin(collection->job, &collection->uri, &collection->put));
     enum shoal_status status =
         channel_archive_pack(&collection->tree, collection->folders, collection->mount,
                              write_archive, collection, &collection->left_out);
@@ -128,7 +128,7 @@ static enum shoal_status put_archive(struct collection *collection)
         channel_bucket_abort(collection->put);
         return status;
     }
-    return channel_bucket_finish(job, &collection->uri, collection->put);
+    return channel_bucket_finish(collection->put);
 }
 
 static enum shoal_status put_one(struct collection *collection, const struct channel_entry *entry)
@@ -200,10 +200,14 @@ static enum shoal_status collect_output(const struct channel_job *job)
 
 enum shoal_status channel_collect(const struct channel_job *job)
 {
-    enum shoal_status status = channel_checkpoints_flush(job);
+    struct channel_clients clients;
+    struct channel_job own;
+    channel_clients_open(job, &clients, &own);
+    enum shoal_status status = channel_checkpoints_flush(&own);
     if (status == SHOAL_OK)
-        status = collect_model(job);
+        status = collect_model(&own);
     if (status == SHOAL_OK)
-        status = collect_output(job);
+        status = collect_output(&own);
+    channel_clients_release(&clients);
     return channel_failure(status, "Artifact upload failed");
 }

@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "channel/bucket.h"
+#include "channel/elsewhere.h"
 #include "channel/objects.h"
 #include "channel/tree.h"
 
@@ -34,12 +35,16 @@ static enum shoal_status check_input(const struct channel_job *job,
 
 enum shoal_status channel_check(const struct channel_job *job)
 {
+    struct channel_clients clients;
+    struct channel_job own;
     struct channel_input *inputs;
     int count;
     TRY(channel_inputs_read(job, &inputs, &count));
+    channel_clients_open(job, &clients, &own);
     enum shoal_status status = SHOAL_OK;
     for (int i = 0; status == SHOAL_OK && i < count; i++)
-        status = check_input(job, &inputs[i]);
+        status = check_input(&own, &inputs[i]);
+    channel_clients_release(&clients);
     base_free(inputs);
     return status;
 }
@@ -156,9 +161,13 @@ enum shoal_status channel_failure(enum shoal_status status, const char *what)
 
 enum shoal_status channel_prepare(const struct channel_job *job, json_t *description)
 {
+    struct channel_clients clients;
+    struct channel_job own;
     struct channel_work work = {
-        .job = job, .channels_fd = -1, .description = description, .feed = json_array()};
+        .job = &own, .channels_fd = -1, .description = description, .feed = json_array()};
+    channel_clients_open(job, &clients, &own);
     enum shoal_status status = prepare(&work);
+    channel_clients_release(&clients);
     json_decref(work.feed);
     return channel_failure(status, "Data download failed");
 }
