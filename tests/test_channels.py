@@ -42,7 +42,7 @@ def channel(name, uri, mode="File", distribution="FullyReplicated", **members):
     }
 
 
-def create(client, name, script, inputs=(), count=2, **members):
+def create(client, name, script, inputs=(), count=2, output="s3://data/out/", **members):
     if inputs:
         members["InputDataConfig"] = inputs
     client.create_training_job(
@@ -51,7 +51,7 @@ def create(client, name, script, inputs=(), count=2, **members):
             "TrainingImage": "mine", "TrainingInputMode": "File",
             "ContainerEntrypoint": ["/bin/sh", "-c"], "ContainerArguments": [script],
         },
-        OutputDataConfig={"S3OutputPath": "s3://data/out/"},
+        OutputDataConfig={"S3OutputPath": output},
         ResourceConfig={
             "InstanceType": "ml.m5.large", "InstanceCount": count, "VolumeSizeInGB": 1,
         },
@@ -70,7 +70,17 @@ def ended(client, name):
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory):
+def elsewhere(tmp_path_factory):
+    """Another service, with a bucket and an object."""
+    it = Service(tmp_path_factory.mktemp("elsewhere") / "service", "--no-auth")
+    it.client("s3").create_bucket(Bucket="far")
+    it.client("s3").put_object(Bucket="far", Key="in/x", Body=b"from afar")
+    yield it
+    assert it.stop() == (0, "")
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory, elsewhere):
     folder = tmp_path_factory.mktemp("channels") / "service"
     shared = tmp_path_factory.mktemp("shared")
     (shared / "data").mkdir()
@@ -79,6 +89,7 @@ def service(tmp_path_factory):
     (folder / "images.conf").write_text("* root=/\n")
     (folder / "instances.conf").write_text("* cores=1/64 memory=1/64\n")
     (folder / "filesystems.conf").write_text(f"fs-0123456789abcdef0 {shared}\n")
+    (folder / "buckets.conf").write_text(f"far {elsewhere.url} style=path\n")
     it = Service(folder)
     s3 = it.client("s3")
     s3.create_bucket(Bucket="data")
@@ -93,8 +104,8 @@ def service(tmp_path_factory):
     assert "job kinds: 2 entries of /opt/ml/model were left out: links to elsewhere" in said
 
 
-def unpacked(service, key):
-    body = service.client("s3").get_object(Bucket="data", Key=key)["Body"].read()
+def unpacked(service, key, bucket="data"):
+    body = service.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
     with tarfile.open(fileobj=io.BytesIO(body)) as archive:
         return {
             member.name: archive.extractfile(member).read().decode()
@@ -174,6 +185,17 @@ def test_a_job_that_replaces_its_pipe_fails(service):
     assert job["FailureReason"].startswith(
         "ClientError: Data download failed: the job has changed its pipe algo-1/ml/input/data/c_1"
     )
+
+
+def test_data_may_be_elsewhere(service, elsewhere):
+    client = service.client("sagemaker")
+    create(
+        client, "far", "cp /opt/ml/input/data/c/x /opt/ml/model/x",
+        [channel("c", "s3://far/in")], count=1, output="s3://far/out",
+    )
+    job = ended(client, "far")
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    assert unpacked(elsewhere, "out/far/output/model.tar.gz", "far") == {"x": "from afar"}
 
 
 def test_channels_without_objects_are_refused(service):

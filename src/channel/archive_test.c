@@ -276,7 +276,7 @@ static void broken_archives_are_errors(void **state)
     ssize_t bytes = read(fd, whole, sizeof(whole));
     close(fd);
     assert_true(bytes > 64);
-    for (int round = 0; round < 400; round++) {
+    for (int round = 0; round < 200; round++) {
         char copy[8192];
         memcpy(copy, whole, (size_t)bytes);
         size_t end = round % 4 == 0 ? (size_t)rand_r(&seed) % (size_t)bytes : (size_t)bytes;

@@ -61,8 +61,8 @@ struct channel_job {
     struct channel_clients *clients; /* this room's own; NULL */
 };
 
-/* Whether the request's channels can be had: members that go together, buckets that are there with
- * objects in them, file systems that are known. SHOAL_ERR_ARGUMENT: the text is that of a
+/* Whether the request's channels can be had: members that go together, buckets that are there, with
+ * objects for each channel, file systems that are known. SHOAL_ERR_ARGUMENT: the text is that of a
  * ValidationException. Reads a page of a list at most for each channel. `folder` and `name` are not
  * used. */
 enum shoal_status channel_check(const struct channel_job *job);

@@ -17,6 +17,29 @@
 
 /* ---- before the job is accepted ---- */
 
+/* The bucket that this member of the request names, if it names one. */
+static enum shoal_status check_bucket(const struct channel_job *job, const char *object,
+                                      const char *member)
+{
+    const char *text =
+        channel_request_text(job->request, (const char *const[]){object, member, NULL});
+    struct channel_uri uri;
+    struct s3_list list;
+    if (text == NULL)
+        return SHOAL_OK;
+    TRY(channel_uri_parse(text, &uri));
+    enum shoal_status status = channel_bucket_list(job, &uri, NULL, 1, &list);
+    if (status == SHOAL_ERR_ARGUMENT)
+        return base_error(
+            status,
+            "There is no S3 bucket '%s', which %s.%s names (%.300s). Create it first, "
+            "for example with: aws s3 mb s3://%s",
+            uri.bucket, object, member, text, uri.bucket);
+    TRY(status);
+    s3_list_release(&list);
+    return SHOAL_OK;
+}
+
 static enum shoal_status check_input(const struct channel_job *job,
                                      const struct channel_input *input)
 {
@@ -41,7 +64,9 @@ enum shoal_status channel_check(const struct channel_job *job)
     int count;
     TRY(channel_inputs_read(job, &inputs, &count));
     channel_clients_open(job, &clients, &own);
-    enum shoal_status status = SHOAL_OK;
+    enum shoal_status status = check_bucket(&own, "OutputDataConfig", "S3OutputPath");
+    if (status == SHOAL_OK)
+        status = check_bucket(&own, "CheckpointConfig", "S3Uri");
     for (int i = 0; status == SHOAL_OK && i < count; i++)
         status = check_input(&own, &inputs[i]);
     channel_clients_release(&clients);

@@ -270,7 +270,7 @@ static void broken_manifests_are_read(void **state)
     static const char whole[] = "[{\"prefix\": \"s3://bkt/p/\"}, \"a\", \"b/c\"]";
     unsigned seed = 3;
     put_objects(trial, (const char *const[]){"p/a", "p/b/c", NULL});
-    for (int round = 0; round < 150; round++) {
+    for (int round = 0; round < 60; round++) {
         char text[sizeof(whole)];
         memcpy(text, whole, sizeof(whole));
         for (int i = 0; i <= round % 3; i++)

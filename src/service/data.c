@@ -25,13 +25,15 @@ static enum shoal_status fill(const struct service *service, const json_t *reque
     TRY(service_request_hosts(request, &data->hosts));
     snprintf(data->file_systems, sizeof(data->file_systems), "%s/filesystems.conf",
              service->directory);
+    snprintf(data->buckets, sizeof(data->buckets), "%s/buckets.conf", service->directory);
     data->channel = (struct channel_job){.name = data->row.name,
                                          .request = request,
                                          .folder = data->folder,
                                          .hosts = data->hosts.list,
                                          .host_count = data->hosts.count,
                                          .store = service->store,
-                                         .file_systems = data->file_systems};
+                                         .file_systems = data->file_systems,
+                                         .buckets = data->buckets};
     return SHOAL_OK;
 }
 

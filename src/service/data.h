@@ -13,7 +13,7 @@ struct service_data {
     struct service_hosts hosts;
     struct service_row row;
     json_t *request;
-    char folder[SERVICE_PATH_BYTES], file_systems[SERVICE_PATH_BYTES];
+    char folder[SERVICE_PATH_BYTES], file_systems[SERVICE_PATH_BYTES], buckets[SERVICE_PATH_BYTES];
     struct channel_checkpoints *checkpoints; /* NULL: none are followed */
 };
 

@@ -11,8 +11,6 @@
 #include "job/instance.h"
 #include "job/start.h"
 #include "logs/logs.h"
-#include "s3/name.h"
-#include "s3/store.h"
 #include "service/data.h"
 #include "service/service_state.h"
 
@@ -108,39 +106,7 @@ static bool times_check(const json_t *request, struct job_fault *fault)
     return true;
 }
 
-/* The bucket of s3://bucket/key, if it has one. */
-static bool bucket_check(const char *uri, const char *where, struct s3_store *store,
-                         struct job_fault *fault)
-{
-    char name[S3_BUCKET_NAME_MAX + 1];
-    struct s3_bucket bucket;
-    if (uri == NULL || strncmp(uri, "s3://", 5) != 0)
-        return true;
-    size_t bytes = strcspn(uri + 5, "/");
-    if (bytes > 0 && bytes < sizeof(name)) {
-        memcpy(name, uri + 5, bytes);
-        name[bytes] = '\0';
-        if (s3_bucket_find(store, name, &bucket) == S3_OK)
-            return true;
-    }
-    return refuse(fault, "ValidationException",
-                  "There is no S3 bucket '%.*s', which %s names (%s). Create it first, for example "
-                  "with: aws s3 mb s3://%.*s",
-                  (int)bytes, uri + 5, where, uri, (int)bytes, uri + 5);
-}
-
-static bool buckets_check(const json_t *request, struct s3_store *store, struct job_fault *fault)
-{
-    const char *output = NULL, *checkpoints = NULL;
-    json_unpack((json_t *)request, "{s?{s?s}, s?{s?s}}", "OutputDataConfig", "S3OutputPath",
-                &output, "CheckpointConfig", "S3Uri", &checkpoints);
-    if (!bucket_check(output, "OutputDataConfig.S3OutputPath", store, fault) ||
-        !bucket_check(checkpoints, "CheckpointConfig.S3Uri", store, fault))
-        return false;
-    return true;
-}
-
-/* Whether what the channels name is there. */
+/* Whether the buckets and what the channels name are there. */
 static bool data_check(const struct service *service, const json_t *request,
                        struct job_fault *fault)
 {
@@ -171,6 +137,5 @@ bool service_request_check(const struct service *service, const json_t *request,
     const json_t *algorithm = json_object_get(request, "AlgorithmSpecification");
     return logs_definitions_check(json_object_get(algorithm, "MetricDefinitions"), fault) &&
            algorithm_check(service, request, fault) && times_check(request, fault) &&
-           room_check(service, request, fault) && buckets_check(request, service->store, fault) &&
-           data_check(service, request, fault);
+           room_check(service, request, fault) && data_check(service, request, fault);
 }
