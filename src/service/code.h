@@ -3,13 +3,10 @@
 #ifndef SHOAL_SERVICE_CODE_H
 #define SHOAL_SERVICE_CODE_H
 
-#include <jansson.h>
-
-#include "s3/store.h"
+#include "channel/channel.h"
 
 /* Unpacks the archive that the request names, if it names one, into `<folder>/<host>/ml/code` of
- * each host, algo-1 to algo-<count>. SHOAL_ERR_ARGUMENT with the FailureReason. */
-enum shoal_status service_code_unpack(const json_t *request, struct s3_store *store,
-                                      const char *folder, int count);
+ * each host. A failure's text is the FailureReason. */
+enum shoal_status service_code_unpack(const struct channel_job *job);
 
 #endif

@@ -107,7 +107,7 @@ static enum shoal_status data_fill(const struct preparation *all)
         TRY(service_commit(all->service, downloading_change, all->job));
     data->channel.control = &all->job->preparing;
     TRY(channel_prepare(&data->channel, all->description));
-    return service_code_unpack(data->request, all->service->store, data->folder, data->hosts.count);
+    return service_code_unpack(&data->channel);
 }
 
 static enum shoal_status fill(struct preparation *all)
