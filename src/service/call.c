@@ -11,6 +11,8 @@
 #include "http/json.h"
 #include "service/watch.h"
 
+#define BODY_BYTES_MAX (1u << 20)
+
 static const struct service_operation *const operations[] = {
     &service_training_create, &service_training_describe, &service_training_stop,
     &service_training_update, &service_training_delete,   &service_training_list,
@@ -128,6 +130,36 @@ static enum shoal_status run(struct service_call *call)
 
 /* ---- the handler ---- */
 
+static bool is_member(const struct job_model *model, const struct job_shape *shape,
+                      const char *name)
+{
+    for (int i = 0; i < shape->member_count; i++)
+        if (strcmp(model->members[shape->first_member + i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* What the model does not know has no meaning: it is neither kept nor shown. */
+static void strangers_remove(const struct job_operation *operation, json_t *input)
+{
+    const struct job_model *model = &job_model_sagemaker;
+    const char *name;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(input, next, name, value)
+    {
+        if (!is_member(model, &model->shapes[operation->input], name))
+            json_object_del(input, name);
+    }
+}
+
+static enum shoal_status begin(void *user, struct http_request *request)
+{
+    (void)user;
+    http_body_limit(request, BODY_BYTES_MAX);
+    return SHOAL_OK;
+}
+
 static enum shoal_status complete(void *user, struct http_request *request)
 {
     struct service *service = user;
@@ -144,9 +176,10 @@ static enum shoal_status complete(void *user, struct http_request *request)
     call->input = http_json_body(request);
     if (call->input == NULL)
         return SHOAL_OK; /* it was replied to */
-    if (!job_validate(service->validator, job_operation_find(&job_model_sagemaker, name),
-                      call->input, &call->fault))
+    const struct job_operation *model = job_operation_find(&job_model_sagemaker, name);
+    if (!job_validate(service->validator, model, call->input, &call->fault))
         return reply(call);
+    strangers_remove(model, call->input);
     return run(call);
 }
 
@@ -171,6 +204,6 @@ static void end(void *user, struct http_request *request)
 const struct http_handler *service_handler(void)
 {
     static const struct http_handler handler = {
-        .complete = complete, .resumed = resumed, .end = end};
+        .begin = begin, .complete = complete, .resumed = resumed, .end = end};
     return &handler;
 }

@@ -22,8 +22,11 @@ static enum shoal_status record_read(const char *folder, struct job_record *out)
 {
     enum job_presence presence;
     TRY(job_supervisor_find(folder, &presence));
+    enum shoal_status status = SHOAL_ERR_FORMAT;
     if (presence == JOB_ENDED)
-        return job_record_read(folder, out);
+        status = job_record_read(folder, out);
+    if (status != SHOAL_ERR_FORMAT) /* what can't be understood won't be tomorrow */
+        return status;
     *out = (struct job_record){.outcome = JOB_INTERRUPTED};
     snprintf(out->reason, sizeof(out->reason), "%s", LOST_TEXT);
     return SHOAL_OK;

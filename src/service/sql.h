@@ -62,6 +62,7 @@
     X(JOB_GET, "SELECT " SERVICE_JOB_COLUMNS " FROM job WHERE id = ?1")                           \
     X(JOB_BY_ARN, "SELECT " SERVICE_JOB_COLUMNS " FROM job WHERE arn = ?1")                       \
     X(JOB_OPEN, "SELECT " SERVICE_JOB_COLUMNS " FROM job WHERE phase < 4 ORDER BY id")            \
+    X(JOB_OPEN_COUNT, "SELECT count(*) FROM (SELECT 1 FROM job WHERE phase < 4 LIMIT ?1)")        \
     X(JOB_STATUS, "UPDATE job SET status = ?2, secondary = ?3, modified_ms = ?4 WHERE id = ?1")   \
     X(JOB_BEGIN, "UPDATE job SET phase = 1, accelerators = ?2 WHERE id = ?1")                     \
     X(JOB_PHASE, "UPDATE job SET phase = ?2 WHERE id = ?1")                                       \

@@ -10,6 +10,8 @@
 #include "service/request.h"
 #include "service/tags.h"
 
+#define SERVICE_OPEN_MAX 10000
+
 static void arn_write(const char *region, const char *name, char out[SERVICE_ARN_BYTES])
 {
     int used = snprintf(out, SERVICE_ARN_BYTES, "arn:aws:sagemaker:%.32s:%s:training-job/", region,
@@ -30,6 +32,21 @@ static enum shoal_status check(struct service_call *call)
     row->phase = SERVICE_WAITING;
     row->attempt = 1;
     row->created_ms = service_now_ms();
+    return SHOAL_OK;
+}
+
+static enum shoal_status count_check(struct service_call *call, struct sql_database *database)
+{
+    bool row;
+    sqlite3_stmt *count = sql_statement(database, SERVICE_SQL_JOB_OPEN_COUNT);
+    sql_bind_int(database, count, 1, SERVICE_OPEN_MAX);
+    TRY(sql_step(database, count, &row));
+    bool is_full = row && sqlite3_column_int64(count, 0) == SERVICE_OPEN_MAX;
+    sql_reset(count);
+    if (is_full)
+        return service_refuse(call, "ResourceLimitExceeded",
+                              "%d training jobs wait or run, the most there can be",
+                              SERVICE_OPEN_MAX);
     return SHOAL_OK;
 }
 
@@ -72,6 +89,7 @@ static enum shoal_status run(struct service_call *call, struct sql_database *dat
                               "Training job names must be unique within an AWS account and region, "
                               "and a training job with this name already exists (%s)",
                               other.arn);
+    TRY(count_check(call, database));
     TRY(row_add(call, database));
     TRY(documents_add(call, database));
     TRY(service_tags_put(database, call->row.arn, json_object_get(call->input, "Tags")));

@@ -26,7 +26,7 @@
 #define EVENTS_MAX   64
 #define RETRY_MS     3000
 #define LEAVE_MS     10000 /* steps under way at the end of the service */
-#define STEP_STACK   (512u << 10)
+#define STEP_STACK   (1u << 20)
 #define STOP_COMMAND "{\"command\": \"stop\"}\n"
 #define NO_TIMER     INT64_MAX
 
