@@ -77,6 +77,24 @@ static enum shoal_status read_place(const char *text, struct channel_uri *uri)
     return SHOAL_OK;
 }
 
+/* A folder of the job, without '/' at its end, that does not hide /opt/ml. */
+static enum shoal_status read_local(const char *text, char out[CHANNEL_PATH_BYTES])
+{
+    size_t bytes = strlen(text);
+    while (bytes > 1 && text[bytes - 1] == '/')
+        bytes--;
+    const char *behind = CHANNEL_ML + strnlen(CHANNEL_ML, bytes);
+    bool hides_ml =
+        strncmp(CHANNEL_ML, text, bytes) == 0 && (bytes == 1 || *behind == '/' || *behind == '\0');
+    if (*text != '/' || bytes >= CHANNEL_PATH_BYTES || hides_ml)
+        return base_error(SHOAL_ERR_ARGUMENT,
+                          "the LocalPath of checkpoints, '%.300s', must be a folder such as "
+                          "/opt/ml/checkpoints",
+                          text);
+    snprintf(out, CHANNEL_PATH_BYTES, "%.*s", (int)bytes, text);
+    return SHOAL_OK;
+}
+
 /* ---- from the bucket ---- */
 
 struct fetching {
@@ -89,7 +107,7 @@ struct fetching {
 static enum shoal_status copy_to(int from, int64_t bytes, int folder_fd, const char *name,
                                  int64_t modified_ms)
 {
-    char *buffer;
+    char *buffer = NULL;
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
                                 {modified_ms / 1000, modified_ms % 1000 * 1000000}};
     TRY(channel_tree_remove(folder_fd, name));
@@ -109,8 +127,7 @@ static enum shoal_status copy_to(int from, int64_t bytes, int folder_fd, const c
         status = channel_write_all(fd, buffer, (size_t)got, at);
         at += got;
     }
-    if (status == SHOAL_OK)
-        base_free(buffer);
+    base_free(buffer);
     futimens(fd, times);
     close(fd);
     return status;
@@ -162,17 +179,16 @@ enum shoal_status channel_checkpoints_put(struct channel_work *work)
 {
     const char *place, *local;
     struct channel_uri uri;
-    char from[CHANNEL_PATH_BYTES];
+    char from[CHANNEL_PATH_BYTES], to[CHANNEL_PATH_BYTES];
     if (!find_config(work->job, &place, &local))
         return SHOAL_OK;
     TRY(read_place(place, &uri));
-    if (*local != '/')
-        return base_error(SHOAL_ERR_ARGUMENT, "the LocalPath of checkpoints must begin with '/'");
+    TRY(read_local(local, to));
     for (int i = 0; i < work->job->host_count; i++) {
         TRY(fetch_all(work, &uri, i));
         snprintf(from, sizeof(from), "%s/%s/" CHANNEL_CHECKPOINTS, work->job->folder,
                  work->job->hosts[i].name);
-        TRY(channel_mount_add(work, i, from, local, "writable"));
+        TRY(channel_mount_add(work, i, from, to, "writable"));
     }
     return SHOAL_OK;
 }

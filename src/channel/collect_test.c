@@ -9,7 +9,7 @@
 #define REQUEST(more) "{'OutputDataConfig': {'S3OutputPath': 's3://bkt/out/'" more "}}"
 #define CHECKPOINTS                                           \
     "{'OutputDataConfig': {'S3OutputPath': 's3://bkt/out'}, " \
-    "'CheckpointConfig': {'S3Uri': 's3://bkt/ck', 'LocalPath': '/opt/ml/points'}}"
+    "'CheckpointConfig': {'S3Uri': 's3://bkt/ck', 'LocalPath': '/opt/ml/points/'}}"
 
 /* Unpacks an object in the folder `to` of the job's folder. */
 static void unpack(struct trial *trial, const char *key, const char *to)
@@ -255,6 +255,21 @@ static void planted_links_are_no_checkpoints(void **state)
     assert_false(is_object(trial, "ck/folder/secret"));
 }
 
+static void bad_places_of_checkpoints_are_said(void **state)
+{
+    struct trial *trial = *state;
+    static const char *const bad[] = {
+        "{'CheckpointConfig': {'S3Uri': 's3://bkt/ck', 'LocalPath': 'relative'}}",
+        "{'CheckpointConfig': {'S3Uri': 's3://bkt/ck', 'LocalPath': '/opt/ml/'}}",
+        "{'CheckpointConfig': {'S3Uri': 's3://bkt/ck', 'LocalPath': '/'}}",
+        "{'CheckpointConfig': {'S3Uri': 'bkt/ck'}}",
+        "{'CheckpointConfig': {'S3Uri': 's3://no-such-bucket/ck'}}"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        trial_job(trial, 1, bad[i]);
+        assert_int_equal(trial_prepare(trial), SHOAL_ERR_ARGUMENT);
+    }
+}
+
 static void a_job_without_checkpoints_has_none(void **state)
 {
     struct trial *trial = *state;
@@ -277,6 +292,7 @@ int main(void)
         TRIAL_TEST(checkpoints_go_on_after_a_kill),
         TRIAL_TEST(folders_that_go_take_nothing_along),
         TRIAL_TEST(planted_links_are_no_checkpoints),
+        TRIAL_TEST(bad_places_of_checkpoints_are_said),
         TRIAL_TEST(a_job_without_checkpoints_has_none),
     };
     return cmocka_run_group_tests_name("what jobs leave", tests, NULL, NULL);
