@@ -38,7 +38,7 @@ static enum shoal_status failed(const struct channel_uri *uri, enum s3_code code
     snprintf(text, sizeof(text), "%s", *own != '\0' ? own : s3_code_text(code));
     bool is_asked_wrong = code == S3_NO_SUCH_BUCKET || code == S3_NO_SUCH_KEY ||
                           code == S3_INVALID_ARGUMENT || code == S3_INVALID_BUCKET_NAME ||
-                          code == S3_KEY_TOO_LONG;
+                          code == S3_KEY_TOO_LONG || code == S3_ACCESS_DENIED;
     return base_error(is_asked_wrong ? SHOAL_ERR_ARGUMENT : SHOAL_ERR_SYSTEM,
                       "s3://%s/%.300s: %s: %s", uri->bucket, uri->key, s3_code_name(code), text);
 }
