@@ -94,7 +94,7 @@ static enum shoal_status software_of(const struct job_start *start, const json_t
     json_unpack((json_t *)request, "{s:{s:s}}", "AlgorithmSpecification", "TrainingImage", &name);
     if (name == NULL)
         return base_error(SHOAL_ERR_ARGUMENT, "the request names no TrainingImage");
-    TRY(job_images_load(start->images, "images", &images));
+    TRY(job_images_load(start->images, "/var/tmp/shoal-images", &images));
     enum shoal_status status = job_images_prepare(images, name, software);
     job_images_free(images);
     return status;
