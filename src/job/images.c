@@ -256,8 +256,9 @@ enum shoal_status job_images_prepare(struct job_images *images, const char *name
     TRY(BASE_NEW(&software, "an image"));
     enum shoal_status status = prepare(images, image, name, software);
     if (status != SHOAL_OK) {
+        bool not_fetched = image->kind == JOB_IMAGE_CONTAINER && status == SHOAL_ERR_SYSTEM;
         job_software_free(software);
-        return base_error_context(status, NOT_HERE);
+        return base_error_context(not_fetched ? SHOAL_ERR_ARGUMENT : status, NOT_HERE);
     }
     *out = software;
     return SHOAL_OK;

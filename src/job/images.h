@@ -58,7 +58,8 @@ struct job_software {
 };
 
 /* Makes it ready: a container is fetched and unpacked, a Python is asked where it is. Blocks, for a
- * container up to an hour; any thread. Errors have the public service's words in front. */
+ * container up to an hour; any thread. Errors have the public service's words in front;
+ * SHOAL_ERR_ARGUMENT: a container could not be fetched. */
 enum shoal_status job_images_prepare(struct job_images *images, const char *name,
                                      struct job_software **out);
 /* NULL is allowed. */
