@@ -183,6 +183,25 @@ def test_what_is_refused(jobs):
         == ["one"]
 
 
+def test_bodies_that_are_none(shared):
+    """No JSON, another type, too large: each is refused, and the service goes on."""
+    client = shared.service.client("sagemaker", parameter_validation=False)
+    body = []
+    client.meta.events.register("before-call.sagemaker.DescribeTrainingJob",
+                                lambda params, **_: params.update(body=body[-1]))
+    for text, code in (
+        (b'{"TrainingJobName": ', "SerializationException"),
+        (b"[1]", "SerializationException"),
+        (b'{"TrainingJobName": 7}', "SerializationException"),
+        (b'{"TrainingJobName": "\xff"}', "SerializationException"),
+        (b'{"TrainingJobName": "' + b"a" * (5 << 20) + b'"}', "RequestEntityTooLargeException"),
+        (b"", "ValidationException"),
+        (b"{}", "ValidationException"),
+    ):
+        body.append(text)
+        refused(code, [], client.describe_training_job, TrainingJobName="x")
+
+
 def test_queue_keeps_order_and_priority(jobs):
     go = "test -e /opt/ml/output/go || sleep 0.2; date +%s%N"
     jobs.create("first", "echo up; sleep 60", kind="ml.all")
@@ -272,11 +291,22 @@ def test_lists_tags_and_searches(jobs):
 
 
 def test_update_of_a_running_job(shared):
+    """What can be updated is, and what the API does not know leaves no trace."""
+    client = shared.service.client("sagemaker", parameter_validation=False)
+    strange = {"FailureReason": "none", "Strange": {"a": 1}, "HyperParameters": {"lr": "9"}}
+    client.meta.events.register(
+        "before-call.sagemaker.UpdateTrainingJob",
+        lambda params, **_: params.update(
+            body=json.dumps(json.loads(params["body"]) | strange).encode()
+        ),
+    )
     shared.create("one", "sleep 60")
-    shared.client.update_training_job(TrainingJobName="one",
-                                    ResourceConfig={"KeepAlivePeriodInSeconds": 60})
-    config = shared.describe("one")["ResourceConfig"]
-    assert config["KeepAlivePeriodInSeconds"] == 60 and config["InstanceCount"] == 1
+    client.update_training_job(TrainingJobName="one",
+                               ResourceConfig={"KeepAlivePeriodInSeconds": 60})
+    job = shared.describe("one")
+    assert job["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 60
+    assert job["ResourceConfig"]["InstanceCount"] == 1
+    assert not set(strange) & set(job)
 
 
 def test_kill_of_the_service_while_a_job_runs(jobs):

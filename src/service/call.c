@@ -11,8 +11,6 @@
 #include "http/json.h"
 #include "service/watch.h"
 
-#define BODY_BYTES_MAX (1u << 20)
-
 static const struct service_operation *const operations[] = {
     &service_training_create, &service_training_describe, &service_training_stop,
     &service_training_update, &service_training_delete,   &service_training_list,
@@ -153,13 +151,6 @@ static void strangers_remove(const struct job_operation *operation, json_t *inpu
     }
 }
 
-static enum shoal_status begin(void *user, struct http_request *request)
-{
-    (void)user;
-    http_body_limit(request, BODY_BYTES_MAX);
-    return SHOAL_OK;
-}
-
 static enum shoal_status complete(void *user, struct http_request *request)
 {
     struct service *service = user;
@@ -204,6 +195,6 @@ static void end(void *user, struct http_request *request)
 const struct http_handler *service_handler(void)
 {
     static const struct http_handler handler = {
-        .begin = begin, .complete = complete, .resumed = resumed, .end = end};
+        .complete = complete, .resumed = resumed, .end = end};
     return &handler;
 }
