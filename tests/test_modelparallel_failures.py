@@ -111,6 +111,24 @@ def test_a_module_that_fails_is_named_on_every_rank(two, wrong, texts):
     assert here.split(":")[-1].strip() in there
 
 
+def job_written(rank, size):
+    from shoal.torch import group_handle
+    from shoal.torch.pipe import TensorPipe
+
+    torch.distributed.init_process_group("shoal")
+    pipe = TensorPipe(group_handle(), "stages", ["far"], [True])
+    result = torch.zeros(1 << 24)
+    pipe.put_later(pipe.promise(0), result)
+    result[0] = 1
+    pipe.flush()
+    pipe.health()
+
+
+def test_a_result_that_is_changed_while_it_is_sent_is_told(two):
+    ((_, text),) = two.of(1).errors(job_written)
+    assert "changed in its place while it was sent" in text and "ABORTED" in text
+
+
 class Box:
     """Not a container that torch knows."""
 

@@ -125,14 +125,15 @@ class TensorPipe
         check(status);
     }
 
-    /* The same, maybe later: until then the tensor must stay as it is. What goes wrong then breaks
-     * the pipe. */
+    /* The same, maybe later: until then the tensor must stay as it is, and the next one waits. What
+     * goes wrong then breaks the pipe. */
     void put_later(uint64_t value, const at::Tensor &tensor)
     {
         if (tensor.nbytes() < later_bytes_min) {
             put(value, {tensor}, "");
             return;
         }
+        flush();
         std::unique_lock<std::mutex> locked(mutex_);
         letters_.emplace_back(value, std::vector<at::Tensor>{tensor}, "");
         if (!thread_.joinable())
@@ -259,31 +260,34 @@ class TensorPipe
             check_(static_cast<int>(status));
     }
 
-    /* The thread's. The first letter stays in the list until it is put. */
+    /* The thread's. A letter stays in the list until it is put. */
     void put_letters()
     {
-        std::unique_lock<std::mutex> locked(mutex_);
         for (;;) {
+            std::unique_lock<std::mutex> locked(mutex_);
             changed_.wait(locked, [this] { return closing_ || !letters_.empty(); });
             if (letters_.empty())
                 return;
             Letter &letter = letters_.front();
             locked.unlock();
-            Status status = letter.put(line_->pipe);
-            if (letter.was_changed())
-                shoal_pipe_abort(line_->pipe,
-                                 "a module changed its result in its place while it was sent: "
-                                 "return a clone of what is changed later");
-            else if (status != SHOAL_OK)
-                shoal_pipe_abort(line_->pipe, "a value could not be put");
-            Letter done = std::move(letter); /* its tensors end without the lock */
+            put_checked(letter);
             locked.lock();
+            Letter done = std::move(letter); /* its tensors end without the lock */
             letters_.pop_front();
             changed_.notify_all();
             locked.unlock();
-            done = Letter(0, {}, "");
-            locked.lock();
         }
+    }
+
+    void put_checked(const Letter &letter)
+    {
+        Status status = letter.put(line_->pipe);
+        if (letter.was_changed())
+            shoal_pipe_abort(line_->pipe,
+                             "a result was changed in its place while it was sent: let the module "
+                             "return a clone of what it changes later");
+        else if (status != SHOAL_OK)
+            shoal_pipe_abort(line_->pipe, "a value could not be put");
     }
 
     std::shared_ptr<Line> line_;

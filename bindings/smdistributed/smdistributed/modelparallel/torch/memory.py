@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LEADER = 0
 PROBE_ELEMENTS = 1024
 MASTER_BYTES = 4
-WORKING_TENSORS = 3  # gradients that come and go, and one that goes around
+WORKING_TENSORS = 5  # a gradient that came, one that goes, its copy, and two within a module
 BACKWARD_RATIOS = 1, 2, 3  # times a forward pass
 NO_CALL = -1
 TASKS_MAX = 1 << 17  # of a step, that are simulated one by one
