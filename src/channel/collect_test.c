@@ -120,7 +120,7 @@ static void hostile_folders_give_nothing_away(void **state)
 static void a_missing_bucket_is_said(void **state)
 {
     struct trial *trial = *state;
-    struct channel_control control = {.is_cancelled = true};
+    static struct channel_control control = {.is_cancelled = true};
     trial_job(trial, 1, "{'OutputDataConfig': {'S3OutputPath': 's3://no-such-bucket/'}}");
     put_file(trial->folder, "algo-1/ml/model/a", "a");
     assert_int_equal(channel_collect(&trial->job), SHOAL_ERR_ARGUMENT);

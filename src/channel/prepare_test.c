@@ -305,7 +305,8 @@ static void gzip_is_unpacked(void **state)
 static void file_systems_are_directories(void **state)
 {
     struct trial *trial = *state;
-    char table[256], line[512];
+    static char table[256];
+    char line[512];
     static const char request[] =
         INPUTS("{'ChannelName': 'c', 'DataSource': {'FileSystemDataSource': {'FileSystemId': "
                "'%s', 'FileSystemAccessMode': '%s', 'FileSystemType': '%s', 'DirectoryPath': "
@@ -397,7 +398,7 @@ static void members_that_do_not_go_together_are_refused(void **state)
 static void a_cancelled_job_ends_early(void **state)
 {
     struct trial *trial = *state;
-    struct channel_control control = {.is_cancelled = true};
+    static struct channel_control control = {.is_cancelled = true};
     object_put(trial, "in/a", "a");
     trial_job(trial, 1, INPUTS(CHANNEL("c", "s3://bkt/in", "}}}")));
     trial->job.control = &control;
