@@ -169,8 +169,6 @@ def test_jobs_and_describe_show_what_the_api_says(service, measured):
     assert table[0].split() == ["NAME", "STATUS", "CREATED", "TIME"]
     assert table[1].split()[:2] == [name, "Completed"] and len(table) == 2
     assert json.loads(shoal(service, "jobs", "--name", "no-such-job", "--json").stdout) == []
-    tags = service.client("sagemaker").list_tags(ResourceArn=described["TrainingJobArn"])["Tags"]
-    assert tags == [{"Key": "shoal:priority", "Value": "7"}]
 
 
 def test_sdks_read_the_same_logs_and_metrics(service, measured):
@@ -241,6 +239,26 @@ def test_what_is_wrong_is_said(service, source, words, code, text):
     assert out.returncode == code, out
     assert out.stderr.startswith(f"shoal {words[0]}: ") and text in out.stderr
     assert out.stdout == ""
+
+
+def test_followers_outlive_the_service(tmp_path, source):
+    first = Service(tmp_path / "service")
+    words = ["submit", source / "train.py", "-f", "--", "--lines", 50]
+    with subprocess.Popen(command(first, *words), stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.PIPE) as follower:
+        lines = [follower.stdout.readline() for _ in range(4)]
+        assert lines[-1].startswith("algo-1 line")
+        first.process.kill()
+        first.process.wait(DEADLINE_S)
+        while "waiting for it" not in follower.stderr.readline():
+            assert follower.poll() is None
+        second = Service(tmp_path / "service")
+        lines += follower.stdout.readlines()
+        assert follower.wait(DEADLINE_S) == 0
+    assert [line for line in lines if " line " in line] == [
+        f"algo-1 line {i} loss={1 / (i + 1):.2f}\n" for i in range(50)
+    ]
+    assert second.stop() == (0, "")
 
 
 def test_without_a_service_its_absence_is_named(tmp_path):

@@ -24,7 +24,9 @@ static enum shoal_status connect_to(struct job_client *client, const char *servi
     if (*out != NULL)
         return SHOAL_OK;
     wish.service = service;
-    TRY(http_endpoint_find(&wish, &endpoint));
+    enum shoal_status status = http_endpoint_find(&wish, &endpoint);
+    if (status != SHOAL_OK) /* SHOAL_ERR_STATE: no service runs where one should */
+        return status == SHOAL_ERR_STATE ? SHOAL_ERR_PEER_UNREACHABLE : status;
     return http_client_create(&(struct http_client_options){.endpoint = &endpoint,
                                                             .service = service,
                                                             .attempts = ATTEMPTS},
@@ -35,6 +37,18 @@ void job_client_release(struct job_client *client)
 {
     http_client_free(client->jobs);
     http_client_free(client->logs);
+}
+
+void job_client_reset(struct job_client *client)
+{
+    job_client_release(client);
+    client->jobs = client->logs = NULL;
+}
+
+bool job_client_is_lost(enum shoal_status status)
+{
+    return status == SHOAL_ERR_PEER_UNREACHABLE || status == SHOAL_ERR_PEER_LOST ||
+           status == SHOAL_ERR_TIMEOUT;
 }
 
 /* Reading is safe to repeat; creating and stopping say so themselves if they are. */

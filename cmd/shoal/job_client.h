@@ -37,6 +37,10 @@ struct job_client { /* zeroed to start */
 };
 
 void job_client_release(struct job_client *client);
+/* Calls after it find the service anew. */
+void job_client_reset(struct job_client *client);
+/* Whether a call failed because the service could not be reached. */
+bool job_client_is_lost(enum shoal_status status);
 /* An operation: "SageMaker.DescribeTrainingJob", "Logs_20140328.GetLogEvents". Takes the request.
  * *reply (may be NULL) is the caller's. SHOAL_ERR_STATE for a resource that is not there, with the
  * service's text. */

@@ -25,8 +25,9 @@
 #define GROUP           "/aws/sagemaker/TrainingJobs"
 #define PAUSE_MS_MIN    10
 #define PAUSE_MS_MAX    250
-#define PAUSE_STREAM_MS 2  /* more for each stream, so that large jobs are no load */
-#define EARLY_MS        20 /* between rounds until the first line */
+#define PAUSE_STREAM_MS 2     /* more for each stream, so that large jobs are no load */
+#define EARLY_MS        20    /* between rounds until the first line */
+#define LOST_MS_MAX     60000 /* a service that does not answer is waited for */
 #define STREAM_BYTES    128
 #define MESSAGE_BYTES   256
 
@@ -50,6 +51,8 @@ struct follow {
     char message[MESSAGE_BYTES]; /* and what the last one said */
     char status[JOB_STATUS_BYTES];
     int64_t pause_ms;
+    bool has_begun;        /* a round was whole */
+    int64_t lost_until_ns; /* the service is waited for until then; 0: it answers */
 };
 
 static volatile sig_atomic_t is_interrupted;
@@ -333,21 +336,45 @@ static size_t printed_count(const struct follow *follow)
     return count;
 }
 
-/* What the job's end finds out is looked at before the last lines, so that none is missed. */
+/* The job's status is looked at before its lines, so that none is missed at its end. */
+static enum shoal_status round_run(struct follow *follow, bool *is_last)
+{
+    TRY(job_look(follow));
+    TRY(streams_find(follow));
+    if (!follow->has_begun && follow->options->tail >= 0)
+        TRY(tail_cut(follow));
+    follow->has_begun = true;
+    TRY(drain(follow));
+    *is_last = !follow->options->follows || job_has_ended(follow->status);
+    return SHOAL_OK;
+}
+
+/* A service that is started again goes on where it was, and so does who follows. */
+static bool is_waited_for(struct follow *follow, enum shoal_status status)
+{
+    if (!follow->has_begun || !follow->options->follows || !job_client_is_lost(status))
+        return false;
+    if (follow->lost_until_ns == 0) {
+        follow->lost_until_ns = base_deadline_ns(LOST_MS_MAX);
+        fflush(stdout);
+        fprintf(stderr, "%s; waiting for it\n", base_error_text());
+    }
+    job_client_reset(follow->client);
+    return base_left_ms(follow->lost_until_ns) > 0;
+}
+
 static enum shoal_status rounds(struct follow *follow)
 {
-    bool is_first = true;
+    bool is_last = false;
     while (!is_interrupted) {
-        TRY(job_look(follow));
-        bool is_last = !follow->options->follows || job_has_ended(follow->status);
-        TRY(streams_find(follow));
-        if (is_first && follow->options->tail >= 0)
-            TRY(tail_cut(follow));
-        is_first = false;
         size_t before = printed_count(follow);
-        TRY(drain(follow));
-        if (is_last)
+        enum shoal_status status = round_run(follow, &is_last);
+        if (status == SHOAL_OK && is_last)
             return SHOAL_OK;
+        if (status == SHOAL_OK)
+            follow->lost_until_ns = 0;
+        else if (!is_waited_for(follow, status))
+            return status;
         if (printed_count(follow) != before)
             follow->pause_ms = PAUSE_MS_MIN;
         pause_for(follow);

@@ -29,7 +29,7 @@ struct submit {
     struct submit_list data, hyperparameters, environment, metrics, arguments;
     long instances, processes, priority;
     int64_t max_runtime_ms;
-    bool is_spot, follows, wants_json, wants_help;
+    bool follows, wants_json, wants_help;
     char job[SUBMIT_NAME_BYTES];
     char bucket[S3_BUCKET_NAME_MAX + 1]; /* of the output, the source and the data */
     char script[NAME_MAX + 1];

@@ -28,6 +28,7 @@
 
 struct progress {
     atomic_int_fast64_t bytes, drawn_ns;
+    atomic_bool is_drawn;
     bool is_shown;
 };
 
@@ -37,13 +38,15 @@ static void progress_add(void *user, int64_t bytes)
     int64_t now_ns = base_now_ns(), done = atomic_fetch_add(&progress->bytes, bytes) + bytes;
     int_fast64_t drawn_ns = atomic_load(&progress->drawn_ns);
     if (progress->is_shown && now_ns - drawn_ns >= DRAW_NS &&
-        atomic_compare_exchange_strong(&progress->drawn_ns, &drawn_ns, now_ns))
+        atomic_compare_exchange_strong(&progress->drawn_ns, &drawn_ns, now_ns)) {
         fprintf(stderr, "\ruploading: %s\033[K", scaled_bytes_text((double)done));
+        atomic_store(&progress->is_drawn, true);
+    }
 }
 
 static void progress_end(struct progress *progress)
 {
-    if (progress->is_shown && atomic_load(&progress->drawn_ns) != 0)
+    if (atomic_load(&progress->is_drawn))
         fputs("\r\033[K", stderr);
 }
 
@@ -268,7 +271,7 @@ static enum shoal_status store_open(const struct submit *submit, struct progress
 
 enum shoal_status submit_upload(struct submit *submit)
 {
-    struct progress progress = {.is_shown = isatty(STDERR_FILENO) != 0};
+    struct progress progress = {.is_shown = isatty(STDERR_FILENO) != 0, .drawn_ns = base_now_ns()};
     struct s3_client *store;
     TRY(store_open(submit, &progress, &store));
     int archive_fd = memfd_create("source", MFD_CLOEXEC);
