@@ -44,7 +44,8 @@ BLOCK = 4 << 20
 BUCKET = "bench"
 MOTO = (
     "from moto.server import ThreadedMotoServer as S; import logging, signal; "
-    "logging.getLogger('werkzeug').setLevel('ERROR'); s = S('127.0.0.1', 0, verbose=False); s.start(); "
+    "logging.getLogger('werkzeug').setLevel('ERROR'); "
+    "s = S('127.0.0.1', 0, verbose=False); s.start(); "
     "print('http://%s:%d' % s.get_host_and_port(), flush=True); signal.pause()"
 )
 

@@ -384,10 +384,10 @@ struct stream {
 static enum s3_code stream_run(void *user, int64_t index)
 {
     struct stream *stream = user;
-    struct body body = {
-        .client = stream->upload.client, .memory = stream->first, .bytes = stream->first_bytes};
     if (index > 0)
         return stream_part_run(&stream->upload, index);
+    struct body body = {
+        .client = stream->upload.client, .memory = stream->first, .bytes = stream->first_bytes};
     enum s3_code code = part_send(&stream->upload, &body, 0);
     base_free(stream->first);
     stream->first = NULL;

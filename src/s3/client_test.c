@@ -34,8 +34,10 @@ struct relay {
     atomic_int_fast64_t cut_bytes;
     atomic_int_fast64_t flip_at; /* the bit of this byte of a connection's answers changes; -1 */
     atomic_int_fast64_t bytes;   /* of answers */
-    const char *canned;          /* answers every request with this instead */
+    pthread_mutex_t lock;        /* of what every request is answered with instead */
+    char canned[1024];
     size_t canned_bytes;
+    bool is_canned;
 };
 
 static int socket_to(int port)
@@ -104,17 +106,33 @@ static void *relay_connection(void *user)
     return NULL;
 }
 
-static void canned_answer(struct relay *relay, int client)
+static bool canned_answer(struct relay *relay, int client)
 {
-    char request[8192], head[128];
-    if (recv(client, request, sizeof(request), 0) > 0) {
-        int length = snprintf(head, sizeof(head),
-                              "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
-                              relay->canned_bytes);
-        if (all_sent(client, head, (size_t)length))
-            all_sent(client, relay->canned, relay->canned_bytes);
-    }
+    char request[8192], answer[1280];
+    pthread_mutex_lock(&relay->lock);
+    bool is_canned = relay->is_canned;
+    int head = snprintf(answer, sizeof(answer),
+                        "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
+                        relay->canned_bytes);
+    memcpy(answer + head, relay->canned, relay->canned_bytes);
+    size_t bytes = (size_t)head + relay->canned_bytes;
+    pthread_mutex_unlock(&relay->lock);
+    if (!is_canned)
+        return false;
+    if (recv(client, request, sizeof(request), 0) > 0)
+        all_sent(client, answer, bytes);
     close(client);
+    return true;
+}
+
+static void canned_set(struct relay *relay, const char *text, size_t bytes)
+{
+    pthread_mutex_lock(&relay->lock);
+    relay->is_canned = text != NULL;
+    relay->canned_bytes = bytes;
+    if (text != NULL)
+        memcpy(relay->canned, text, bytes);
+    pthread_mutex_unlock(&relay->lock);
 }
 
 static void *relay_run(void *user)
@@ -124,10 +142,8 @@ static void *relay_run(void *user)
         int client = accept(relay->fd, NULL, NULL);
         if (client < 0)
             return NULL;
-        if (relay->canned != NULL) {
-            canned_answer(relay, client);
+        if (canned_answer(relay, client))
             continue;
-        }
         struct relayed *relayed = malloc(sizeof(*relayed));
         *relayed = (struct relayed){relay, client};
         pthread_t thread;
@@ -141,6 +157,7 @@ static void relay_start(struct relay *relay, int server_port)
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof(address);
     *relay = (struct relay){.server_port = server_port, .flip_at = -1};
+    pthread_mutex_init(&relay->lock, NULL);
     relay->fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_int_equal(bind(relay->fd, (struct sockaddr *)&address, length), 0);
     assert_int_equal(listen(relay->fd, 64), 0);
@@ -588,8 +605,7 @@ static void lists_of_any_bytes(void **state)
         memcpy(text, list_text, sizeof(list_text));
         for (int change = round == 0 ? 0 : rand_r(&seed) % 4; change > 0; change--)
             text[(size_t)rand_r(&seed) % bytes] = "<>/&%;az0\xff"[rand_r(&seed) % 10];
-        served->relay.canned = text;
-        served->relay.canned_bytes = round % 5 == 4 ? (size_t)rand_r(&seed) % bytes : bytes;
+        canned_set(&served->relay, text, round % 5 == 4 ? (size_t)rand_r(&seed) % bytes : bytes);
         struct s3_client_listing listing = {.bucket = "bkt"};
         struct s3_list page;
         enum s3_code code = s3_client_list(served->relayed, &listing, &page);
@@ -601,7 +617,7 @@ static void lists_of_any_bytes(void **state)
         s3_client_listing_release(&listing);
         free(text);
     }
-    served->relay.canned = NULL;
+    canned_set(&served->relay, NULL, 0);
 }
 
 int main(void)
