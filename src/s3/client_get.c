@@ -25,6 +25,7 @@
 #define FAILURES_MAX 5 /* without a byte between them */
 #define PAUSE_MS     100
 #define RANGE_BYTES  64
+#define GATHER_BYTES ((size_t)256 << 10)
 
 /* ----------------------------------------------------------------------------------------- head */
 
@@ -208,11 +209,14 @@ struct fetch {
     unsigned char (*checksums)[S3_CHECKSUM_BYTES_MAX];
 };
 
-/* A part of it. */
+/* A part of it. libcurl gives 16 KiB at a time; more is gathered for each write. */
 struct fetch_part {
     struct fetch *fetch;
     struct s3_digest digest;
     bool is_counting; /* the digest is begun */
+    char *gathered;
+    size_t gathered_bytes;
+    int64_t at; /* where they belong in the file */
 };
 
 static enum s3_code digest_begin(struct fetch_part *part, const struct range *range)
@@ -227,6 +231,29 @@ static enum s3_code digest_begin(struct fetch_part *part, const struct range *ra
     return s3_digest_init_checksum(&part->digest, algorithm);
 }
 
+static enum s3_code gathered_write(struct fetch_part *part)
+{
+    S3_TRY(s3_digest_add(&part->digest, part->gathered, part->gathered_bytes));
+    S3_TRY(s3_content_write(part->fetch->fd, part->gathered, part->gathered_bytes, part->at));
+    part->at += (int64_t)part->gathered_bytes;
+    part->gathered_bytes = 0;
+    return S3_OK;
+}
+
+static enum s3_code bytes_gather(struct fetch_part *part, const char *data, size_t bytes)
+{
+    while (bytes > 0) {
+        size_t room = GATHER_BYTES - part->gathered_bytes, some = bytes < room ? bytes : room;
+        memcpy(part->gathered + part->gathered_bytes, data, some);
+        part->gathered_bytes += some;
+        data += some;
+        bytes -= some;
+        if (part->gathered_bytes == GATHER_BYTES)
+            S3_TRY(gathered_write(part));
+    }
+    return S3_OK;
+}
+
 static enum shoal_status bytes_take(struct range *range, const void *data, size_t bytes)
 {
     struct fetch_part *part = range->user;
@@ -234,9 +261,7 @@ static enum shoal_status bytes_take(struct range *range, const void *data, size_
     if (!part->is_counting)
         code = digest_begin(part, range);
     if (code == S3_OK)
-        code = s3_digest_add(&part->digest, data, bytes);
-    if (code == S3_OK)
-        code = s3_content_write(part->fetch->fd, data, bytes, range->first + range->done);
+        code = bytes_gather(part, data, bytes);
     return code == S3_OK ? SHOAL_OK : base_error(SHOAL_ERR_SYSTEM, "%s", base_error_text());
 }
 
@@ -265,6 +290,7 @@ static enum s3_code part_get(struct range *range)
         fetch->object = range->object; /* no bytes */
         return S3_OK;
     }
+    S3_TRY(gathered_write(part));
     S3_TRY(s3_digest_end(&part->digest, &result));
     memcpy(fetch->checksums[range->first / fetch->part_bytes], result.checksum,
            sizeof(result.checksum));
@@ -274,8 +300,8 @@ static enum s3_code part_get(struct range *range)
 static enum s3_code part_run(void *user, int64_t index)
 {
     struct fetch *fetch = user;
-    struct fetch_part part = {.fetch = fetch};
     int64_t first = index * fetch->part_bytes, left = fetch->object.bytes - first;
+    struct fetch_part part = {.fetch = fetch, .at = first};
     struct range range = {.client = fetch->client,
                           .bucket = fetch->bucket,
                           .key = fetch->key,
@@ -287,10 +313,12 @@ static enum s3_code part_run(void *user, int64_t index)
                           .user = &part};
     if (range.is_whole)
         range.bytes = -1;
+    S3_TRY(s3_from_status(base_alloc(GATHER_BYTES, "bytes to write", (void **)&part.gathered)));
     enum s3_code code = part_get(&range);
     if (code != S3_OK)
         s3_client_progress(fetch->client, -range.done);
     s3_digest_release(&part.digest);
+    base_free(part.gathered);
     return code;
 }
 

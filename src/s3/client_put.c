@@ -19,6 +19,7 @@
 #include "http/text.h"
 #include "s3/client_state.h"
 #include "s3/crc.h"
+#include "s3/protocol.h"
 #include "s3/xml_read.h"
 
 #define CRC_HEADER   "x-amz-checksum-crc32"
@@ -200,6 +201,7 @@ static enum s3_code part_send(struct upload *upload, struct body *body, int64_t 
     snprintf(number, sizeof(number), "%" PRId64, index + 1);
     s3_request_query(&request, "partNumber", number);
     s3_request_query(&request, "uploadId", upload->name);
+    s3_request_header(&request, S3_ETAG_HEADER, "opaque"); /* its CRC is what is compared */
     S3_TRY(body_send(body, &request, upload->parts[index].etag));
     memcpy(upload->parts[index].crc, body->crc, sizeof(body->crc));
     return S3_OK;

@@ -311,6 +311,25 @@ static void objects_go_and_come(void **state)
                      S3_NO_SUCH_KEY);
 }
 
+/* The ETag of an object that the client puts in parts names that one writing of it; a body that is
+ * put at once has its MD5. */
+static void etags_of_parts_are_opaque(void **state)
+{
+    struct served *served = *state;
+    struct s3_client_put wish = {.bucket = "bkt", .key = "k"};
+    struct s3_written first, second;
+    int fd = file_of(LARGE);
+    ok(s3_client_put(served->client, &wish, fd, 0, LARGE, &first));
+    ok(s3_client_put(served->client, &wish, fd, 0, LARGE, &second));
+    assert_string_not_equal(first.etag, second.etag);
+    assert_non_null(strstr(first.etag, "-3"));
+    ok(s3_client_put(served->client, &wish, fd, 0, 65536, &first));
+    ok(s3_client_put(served->client, &wish, fd, 0, 65536, &second));
+    assert_string_equal(first.etag, second.etag);
+    assert_int_equal(strlen(first.etag), 32);
+    close(fd);
+}
+
 static enum shoal_status collect(void *user, const void *data, size_t bytes)
 {
     return write(*(int *)user, data, bytes) == (ssize_t)bytes ? SHOAL_OK : SHOAL_ERR_SYSTEM;
@@ -625,6 +644,7 @@ int main(void)
     signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(objects_go_and_come, setup, teardown),
+        cmocka_unit_test_setup_teardown(etags_of_parts_are_opaque, setup, teardown),
         cmocka_unit_test_setup_teardown(streams_go_and_come, setup, teardown),
         cmocka_unit_test_setup_teardown(lists_come_in_pages, setup, teardown),
         cmocka_unit_test_setup_teardown(copies_are_made_by_the_service, setup, teardown),

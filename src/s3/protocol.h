@@ -11,6 +11,9 @@
 #include "http/http.h"
 #include "s3/store.h"
 
+/* Of a part: its sender does not need its MD5 as ETag ("opaque"), but says a checksum. */
+#define S3_ETAG_HEADER "x-shoal-etag"
+
 struct s3_protocol {
     struct s3_store *store; /* borrowed */
 };

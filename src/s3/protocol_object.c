@@ -235,7 +235,7 @@ enum s3_code s3_copied(struct s3_call *call)
 
 enum s3_code s3_part_put_begin(struct s3_call *call)
 {
-    const char *value;
+    const char *value, *etag = s3_call_header(call, S3_ETAG_HEADER);
     int number;
     S3_TRY(s3_call_number(call, "partNumber", S3_PART_NUMBER_MAX + 1, 0, &number));
     S3_TRY(s3_checksum_of(call, &call->algorithm, &value));
@@ -245,6 +245,9 @@ enum s3_code s3_part_put_begin(struct s3_call *call)
                                      .part_number = number,
                                      .bytes = http_body_announced(call->request),
                                      .algorithm = call->algorithm};
+    options.is_opaque = etag != NULL && strcmp(etag, "opaque") == 0 &&
+                        call->algorithm != S3_NO_CHECKSUM &&
+                        s3_call_header(call, "Content-MD5") == NULL;
     return s3_put_begin(call->store, &options, &call->put);
 }
 

@@ -149,6 +149,8 @@ struct s3_put_options {
     enum s3_algorithm algorithm; /* of the checksum that is kept with it; a part has its upload's
                                   * where it has one */
     const struct s3_conditions *conditions; /* NULL: none; looked at when the object is committed */
+    bool is_opaque; /* the ETag may be any that no other body has, rather than the MD5, which takes
+                     * longer than all else */
 };
 
 /* NO_SUCH_BUCKET, NO_SUCH_UPLOAD, KEY_TOO_LONG, INVALID_ARGUMENT, ENTITY_TOO_LARGE, STORAGE_FULL.

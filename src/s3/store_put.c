@@ -39,7 +39,7 @@ struct s3_put {
     struct s3_digest digest;
     struct s3_digest_result result;
     struct s3_follower follower;
-    bool is_followed;
+    bool is_followed, is_opaque;
     int64_t content, start; /* the file, and where in it the body begins */
     int64_t expected_bytes, bytes, flushed_bytes;
     int fd;
@@ -147,6 +147,12 @@ static enum s3_code file_make(struct s3_put *put, const struct s3_upload_row *up
     return s3_content_reserve(put->fd, put->start, bytes);
 }
 
+static enum s3_code digest_begin(struct s3_put *put, enum s3_algorithm algorithm)
+{
+    return put->is_opaque ? s3_digest_init_checksum(&put->digest, algorithm)
+                          : s3_digest_init(&put->digest, algorithm);
+}
+
 static enum s3_code begin_with(struct s3_put *put, struct sql_database *reader,
                                const struct s3_put_options *options)
 {
@@ -155,7 +161,7 @@ static enum s3_code begin_with(struct s3_put *put, struct sql_database *reader,
     if (options->upload == NULL) {
         S3_TRY(s3_bucket_row(reader, options->bucket, &bucket));
         S3_TRY(file_make(put, NULL, options->bytes));
-        return s3_digest_init(&put->digest, algorithm);
+        return digest_begin(put, algorithm);
     }
     struct s3_upload_row upload;
     S3_TRY(s3_upload_row(reader, options->bucket, options->key, options->upload, false, &upload));
@@ -165,7 +171,7 @@ static enum s3_code begin_with(struct s3_put *put, struct sql_database *reader,
     put->part_number = options->part_number;
     snprintf(put->upload_name, sizeof(put->upload_name), "%s", upload.upload.name);
     S3_TRY(file_make(put, &upload, options->bytes));
-    return s3_digest_init(&put->digest, algorithm);
+    return digest_begin(put, algorithm);
 }
 
 enum s3_code s3_put_begin(struct s3_store *store, const struct s3_put_options *options,
@@ -177,6 +183,7 @@ enum s3_code s3_put_begin(struct s3_store *store, const struct s3_put_options *o
     S3_TRY(s3_from_status(BASE_NEW(&put, "an object on its way in")));
     put->store = store;
     put->fd = -1;
+    put->is_opaque = options->is_opaque;
     enum s3_code code = options_keep(put, options);
     if (code == S3_OK)
         code = s3_reader_take(store, &reader);
@@ -188,7 +195,8 @@ enum s3_code s3_put_begin(struct s3_store *store, const struct s3_put_options *o
         s3_put_abort(put);
         return code;
     }
-    put->is_followed = options->bytes < 0 || options->bytes >= FOLLOW_BYTES;
+    bool is_slow = put->digest.md5 != NULL || put->digest.sha != NULL;
+    put->is_followed = is_slow && (options->bytes < 0 || options->bytes >= FOLLOW_BYTES);
     if (put->is_followed)
         s3_follower_init(&put->follower, &store->workers, &put->digest, put->fd, put->start);
     *out = put;
@@ -256,6 +264,16 @@ static enum s3_code expected_check(struct s3_put *put)
     return S3_OK;
 }
 
+/* What stands in for the MD5: no other body was put at the same place of the same file. */
+static enum s3_code opaque_make(struct s3_put *put)
+{
+    int64_t name[] = {put->content, put->start, put->bytes, put->part_number, s3_now_ms()};
+    struct s3_digest_result result;
+    S3_TRY(s3_digest_of(S3_NO_CHECKSUM, name, sizeof(name), &result));
+    memcpy(put->result.md5, result.md5, S3_MD5_BYTES);
+    return S3_OK;
+}
+
 static enum s3_code body_end(struct s3_put *put)
 {
     if (put->has_failed)
@@ -266,6 +284,8 @@ static enum s3_code body_end(struct s3_put *put)
         S3_TRY(s3_follower_code(&put->follower));
     S3_TRY(s3_digest_end(&put->digest, &put->result));
     S3_TRY(expected_check(put));
+    if (put->is_opaque)
+        S3_TRY(opaque_make(put));
     struct s3_written *written = &put->written;
     s3_hex(put->result.md5, S3_MD5_BYTES, written->etag);
     written->bytes = put->bytes;
