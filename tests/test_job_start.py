@@ -331,3 +331,17 @@ def test_own_image_without_train_is_said(tmp_path, root):
     record = Job(tmp_path / "job", image=f"root={root}").run()
     assert (record["outcome"], record["exit_code"]) == ("Failed", 127)
     assert "CannotStartContainerError. Please make sure" in record["failure_reason"]
+
+
+def test_compiled_bindings_of_the_user_are_there(tmp_path, monkeypatch):
+    cache = tmp_path / "cache" / "shoal"
+    cache.mkdir(parents=True)
+    (cache / "binding.so").write_text("bits")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    code = {"train.py": """
+        print(open("/root/.cache/shoal/binding.so").read())
+        open("/root/.cache/shoal/another.so", "w").close()
+    """}
+    job = Job(tmp_path, code=code, HyperParameters=hyperparameters())
+    assert job.completes()[0].splitlines()[-1] == "bits"
+    assert [file.name for file in cache.iterdir()] == ["binding.so"]

@@ -9,6 +9,7 @@
 #include "job/start.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 #define SECRET_BYTES  32
 #define TEXT_BYTES    8192
 #define HOST_ADDRESS  "10.77.0.1"
+#define HOME_FOLDER   "/root"
 #define INTERNET_PORT 3128
 #define SYSTEM_PATH   "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -217,6 +219,22 @@ static enum shoal_status add_shoal(json_t *mounts)
     return SHOAL_OK;
 }
 
+/* Bindings for PyTorch that this user has compiled, where Shoal came without: else each job would
+ * compile its own, for a minute. What a job compiles stays its own. */
+static enum shoal_status add_cache(json_t *mounts)
+{
+    char path[PACKAGES_PATH_BYTES];
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    bool is_named = cache != NULL && cache[0] == '/';
+    if (!is_named && (home == NULL || home[0] != '/'))
+        return SHOAL_OK;
+    int length = snprintf(path, sizeof(path), "%s%s/shoal", is_named ? cache : home,
+                          is_named ? "" : "/.cache");
+    if (length >= (int)sizeof(path) || access(path, R_OK | X_OK) != 0)
+        return SHOAL_OK;
+    return add_mount(mounts, path, HOME_FOLDER "/.cache/shoal", "own-copy");
+}
+
 static enum shoal_status describe_files(const struct job_start_order *order, json_t *description)
 {
     const struct job_software *software = order->software;
@@ -226,6 +244,7 @@ static enum shoal_status describe_files(const struct job_start_order *order, jso
     if (software->kind == JOB_IMAGE_PYTHON) {
         TRY(add_python(software, mounts));
         TRY(add_shoal(mounts));
+        TRY(add_cache(mounts));
         directory = JOB_START_DIRECTORY;
     } else {
         TRY(put_text(description, "root", software->root));
@@ -331,7 +350,7 @@ static enum shoal_status describe_variables(const struct job_start_order *order,
     json_t *value;
     TRY(member(description, "environment", json_object(), &variables));
     TRY(put_text(variables, "PATH", SYSTEM_PATH));
-    TRY(put_text(variables, "HOME", "/root"));
+    TRY(put_text(variables, "HOME", HOME_FOLDER));
     TRY(put_text(variables, "LANG", "C.UTF-8"));
     TRY(put_text(variables, "TRAINING_JOB_NAME", order->name));
     TRY(put_text(variables, "TRAINING_JOB_ARN", order->arn));
