@@ -2,6 +2,7 @@
 """`shoal job-start` in instances: what scripts, launchers and drivers of the SDKs find there."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,10 @@ from launching import SHOAL, needs_shoal
 
 pytestmark = needs_shoal
 
+needs_library = pytest.mark.skipif(
+    bool(os.environ.get("SHOAL_SANITIZE")),
+    reason="a sanitizer's library can't be loaded into Python",
+)
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.0.1-gpu-py310"
 
 
@@ -115,9 +120,10 @@ SHOW = """
 
 
 def test_script_gets_arguments_and_variables(tmp_path):
+    values = hyperparameters(
+        lr=0.1, epochs=3, big=1e5, name="a b", deep={"x": [1]}, none=None, flag=True)
     job = Job(tmp_path, code={"train.py": SHOW}, Environment={"MINE": "1"},
-              HyperParameters={**hyperparameters(lr=0.1, epochs=3, big=1e5, name="a b", deep={"x": [1]},
-                                                 none=None, flag=True), "k": "raw", "list": "[1, 'a']"})
+              HyperParameters=values | {"k": "raw", "list": "[1, 'a']"})
     job.completes()
     shown = json.loads(job.output("model/shown.json"))
     assert shown["arguments"] == [
@@ -204,6 +210,7 @@ TORCH = """
 """
 
 
+@needs_library
 def test_torch_sums_over_two_instances_as_data_parallel(tmp_path):
     pytest.importorskip("torch")
     way = {"sagemaker_distributed_dataparallel_enabled": True}
@@ -225,6 +232,7 @@ SUM = """
 """
 
 
+@needs_library
 def test_mpi_starts_ranks_on_all_instances(tmp_path):
     way = {"sagemaker_mpi_enabled": True, "sagemaker_mpi_num_of_processes_per_host": 2,
            "sagemaker_mpi_custom_mpi_options": "-x FOO=bar --mca btl tcp -verbose", "lr": 0.5}
@@ -236,6 +244,7 @@ def test_mpi_starts_ranks_on_all_instances(tmp_path):
         for rank in range(4)], logs
 
 
+@needs_library
 def test_torch_distributed_gives_ranks_what_torchrun_gives(tmp_path):
     way = {"sagemaker_torch_distributed_enabled": True}
     logs = Job(tmp_path, count=2, code={"train.py": SUM},
@@ -258,7 +267,8 @@ def test_ranks_are_started_in_the_groups_of_the_distribution_only(tmp_path):
                         " os.environ['SM_CURRENT_INSTANCE_GROUP'])\n"}
     logs = Job(tmp_path, count=3, groups=groups, code=code, HyperParameters=hyperparameters(
         sagemaker_mpi_enabled=True, sagemaker_distribution_instance_groups=["gpu"])).completes()
-    assert [log.splitlines()[-1] for log in logs] == ["None None data", "[0] 0 2 gpu", "[1] 1 2 gpu"]
+    last = [log.splitlines()[-1] for log in logs]
+    assert last == ["None None data", "[0] 0 2 gpu", "[1] 1 2 gpu"]
 
 
 def test_parameter_servers_have_a_cluster(tmp_path):
@@ -310,8 +320,8 @@ def root(tmp_path):
     folder = tmp_path / "image"
     for name in ("bin", "usr/bin", "lib", "lib64", "usr/lib", "opt/program", "tmp", "dev", "proc"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    libraries = subprocess.run(["ldd", "/bin/sh"], capture_output=True, text=True, check=True).stdout
-    for word in ["/bin/sh", *(w for w in libraries.split() if w.startswith("/"))]:
+    ldd = subprocess.run(["ldd", "/bin/sh"], capture_output=True, text=True, check=True)
+    for word in ["/bin/sh", *(w for w in ldd.stdout.split() if w.startswith("/"))]:
         (folder / word[1:]).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(word, folder / word[1:])
     return folder
