@@ -13,8 +13,8 @@
 #include "http/http.h"
 #include "http/identity.h"
 #include "http/keys.h"
-#include "logs/protocol.h"
 #include "job/limits.h"
+#include "logs/protocol.h"
 #include "s3/protocol.h"
 #include "service/service.h"
 
