@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "job/outcome.h"
 #include "job/supervisor.h"
@@ -126,7 +127,9 @@ static enum shoal_status checkpoints_end(struct service *service, struct service
 {
     if (job->data == NULL) { /* the service was not there when the job ended */
         TRY(service_data_load(service, job, &job->data));
-        TRY(service_data_follow(job->data));
+        if (service_data_follow(job->data) != SHOAL_OK)
+            base_log(BASE_LOG_WARN, "checkpoints of the training job %s: %s", job->name,
+                     base_error_text());
     }
     service_data_free(job->data, true);
     job->data = NULL;

@@ -213,7 +213,7 @@ enum shoal_status service_step_again(struct service *service, struct service_job
         delay_ms *= 2;
     job->attempt++;
     job->stop_sent = false;
-    job->is_pending = false;
+    job->is_passed_over = job->is_pending = false;
     job->phase = SERVICE_WAITING;
     job->not_before_ms = service_now_ms() + delay_ms;
     return SHOAL_OK;

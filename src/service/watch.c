@@ -184,7 +184,7 @@ static void *step_main(void *user)
     struct step step = *(struct step *)user;
     base_free(user);
     enum shoal_status status = service_step(step.watch->service, step.job);
-    if (status != SHOAL_OK)
+    if (status != SHOAL_OK && status != SHOAL_ERR_ABORTED) /* the service ends */
         base_log(BASE_LOG_WARN, "training job %s: %s; it is tried again", step.job->name,
                  base_error_text());
     send_message(step.watch,
