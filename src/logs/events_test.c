@@ -210,6 +210,14 @@ static void streams_are_listed_in_order(void **state)
     json_decref(reply);
 }
 
+/* The member of the next request; nothing behind the last page. */
+static void member_print(char *out, size_t bytes, const char *token)
+{
+    out[0] = '\0';
+    if (token != NULL)
+        snprintf(out, bytes, ", \"nextToken\": \"%s\"", token);
+}
+
 static void pages_of_streams_go_through_all(void **state)
 {
     struct fixture *fixture = *state;
@@ -230,7 +238,7 @@ static void pages_of_streams_go_through_all(void **state)
             json_t *reply = fixture_reply(fixture, "DescribeLogStreams", request);
             const char *next = json_string_value(json_object_get(reply, "nextToken"));
             found += json_array_size(json_object_get(reply, "logStreams"));
-            snprintf(token, sizeof(token), next != NULL ? ", \"nextToken\": \"%s\"" : "", next);
+            member_print(token, sizeof(token), next);
             json_decref(reply);
         } while (token[0] != '\0' && ++pages < 10);
         assert_int_equal(found, 23);
@@ -262,7 +270,7 @@ static char *filter_all(struct fixture *fixture, const char *more, int limit)
         char *page = fixture_join(json_object_get(reply, "events"), "message");
         fprintf(out, "%s%s", page, page[0] != '\0' ? " " : "");
         free(page);
-        snprintf(token, sizeof(token), next != NULL ? ", \"nextToken\": \"%s\"" : "", next);
+        member_print(token, sizeof(token), next);
         json_decref(reply);
         if (token[0] == '\0')
             break;
@@ -352,6 +360,40 @@ static void folders_of_jobs_come_and_go(void **state)
     assert_false(logs_job_has_lines(fixture->logs, "a"));
 }
 
+/* Each allocation of an operation fails once: an error or the reply, and nothing is left behind. */
+static void walk_allocations(struct fixture *fixture, const struct logs_operation *operation,
+                             const char *request)
+{
+    json_t *json = json_loads(request, 0, NULL);
+    for (uint64_t nth = 1, before = 0; nth == 1 || base_memory_count() - before >= nth; nth++) {
+        struct job_fault fault = {0};
+        json_t *reply = NULL;
+        size_t blocks = base_memory_blocks();
+        before = base_memory_count();
+        base_memory_fail_at(nth);
+        enum shoal_status status = operation->run(fixture->logs, json, &reply, &fault);
+        base_memory_fail_at(0);
+        assert_true(status == SHOAL_ERR_MEMORY ? reply == NULL : status == SHOAL_OK);
+        json_decref(reply);
+        assert_int_equal(base_memory_blocks(), blocks);
+    }
+    json_decref(json);
+}
+
+static void allocations_may_fail(void **state)
+{
+    struct fixture *fixture = *state;
+    lines_write(fixture, "a", 1, 0, 20);
+    lines_write(fixture, "b", 1, 0, 20);
+    fixture_write(fixture, "b", 1, 1763841600, T0 + 900, "\xFF is no UTF-8");
+    for (const struct logs_operation *row = logs_operations; row->name != NULL; row++) {
+        bool is_get = strcmp(row->name, "GetLogEvents") == 0;
+        walk_allocations(fixture, row,
+                         is_get ? "{" GROUP ", \"logStreamName\": \"b/algo-1-1763841600\"}"
+                                : "{" GROUP ", \"filterPattern\": \"?b ?\\\"1.\\\"\"}");
+    }
+}
+
 #define LOGS_TEST(name) cmocka_unit_test_setup_teardown(name, fixture_open, fixture_close)
 
 int main(void)
@@ -370,6 +412,7 @@ int main(void)
         LOGS_TEST(searches_refuse_what_they_cannot_do),
         LOGS_TEST(a_hostile_search_ends),
         LOGS_TEST(folders_of_jobs_come_and_go),
+        LOGS_TEST(allocations_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
