@@ -278,6 +278,12 @@ def test_lists_tags_and_searches(jobs):
             SearchExpression={"Filters": [
                 {"Name": "CreationTime", "Operator": "LessThan", "Value": "soon"}]})
 
+    for token in ("x", "1", "-", "9" * 40):
+        refused("ValidationException", ["Invalid NextToken"], client.list_training_jobs,
+                NextToken=token)
+    refused("ValidationException", ["Invalid NextToken"], client.search, Resource="TrainingJob",
+            NextToken="-1")
+
     arn = jobs.describe("job-0")["TrainingJobArn"]
     tags = {"team": "c", "k": ""}
     client.add_tags(ResourceArn=arn, Tags=[{"Key": k, "Value": v} for k, v in tags.items()])

@@ -39,16 +39,28 @@ static enum shoal_status rows_read(struct sql_database *database, sqlite3_stmt *
     }
 }
 
+/* The token of a page is how many results are before it. */
+static enum shoal_status offset_read(struct service_call *call, int64_t *out)
+{
+    const char *token = service_input_text(call, "NextToken");
+    char *end;
+    *out = 0;
+    if (token == NULL || *token == '\0')
+        return SHOAL_OK;
+    *out = strtoll(token, &end, 10);
+    if (*end != '\0' || *out < 0)
+        return service_refuse(call, "ValidationException", "Invalid NextToken");
+    return SHOAL_OK;
+}
+
 static enum shoal_status search(struct service_call *call, struct sql_database *database,
                                 struct service_search_text *text)
 {
-    const char *token = service_input_text(call, "NextToken");
     int64_t limit = service_input_number(call, "MaxResults", PAGE_DEFAULT);
-    int64_t offset = token != NULL ? strtoll(token, NULL, 10) : 0;
+    int64_t offset;
     bool more;
     sqlite3_stmt *statement;
-    if (offset < 0)
-        return service_refuse(call, "ValidationException", "Invalid NextToken");
+    TRY(offset_read(call, &offset));
     if (!service_search_write(text, call->input, limit + 1, offset, &call->fault))
         return base_error(SHOAL_ERR_ARGUMENT, "%s", call->fault.type);
     json_t *results = json_array();
