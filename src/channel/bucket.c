@@ -31,16 +31,27 @@ void channel_count(const struct channel_job *job, int64_t files, int64_t bytes)
     }
 }
 
+static enum shoal_status status_of(enum s3_code code)
+{
+    switch (code) {
+    case S3_OK: return SHOAL_OK;
+    case S3_NO_SUCH_BUCKET:
+    case S3_NO_SUCH_KEY:
+    case S3_INVALID_ARGUMENT:
+    case S3_INVALID_BUCKET_NAME:
+    case S3_KEY_TOO_LONG:
+    case S3_ACCESS_DENIED: return SHOAL_ERR_ARGUMENT;
+    default: return SHOAL_ERR_SYSTEM;
+    }
+}
+
 static enum shoal_status failed(const struct channel_uri *uri, enum s3_code code)
 {
     char text[BASE_ERROR_TEXT_BYTES];
     const char *own = base_error_text();
     snprintf(text, sizeof(text), "%s", *own != '\0' ? own : s3_code_text(code));
-    bool is_asked_wrong = code == S3_NO_SUCH_BUCKET || code == S3_NO_SUCH_KEY ||
-                          code == S3_INVALID_ARGUMENT || code == S3_INVALID_BUCKET_NAME ||
-                          code == S3_KEY_TOO_LONG || code == S3_ACCESS_DENIED;
-    return base_error(is_asked_wrong ? SHOAL_ERR_ARGUMENT : SHOAL_ERR_SYSTEM,
-                      "s3://%s/%.300s: %s: %s", uri->bucket, uri->key, s3_code_name(code), text);
+    return base_error(status_of(code), "s3://%s/%.300s: %s: %s", uri->bucket, uri->key,
+                      s3_code_name(code), text);
 }
 
 /* ---- lists ---- */
@@ -104,14 +115,20 @@ enum shoal_status channel_bucket_link_one(const struct channel_job *job,
     struct s3_client *client;
     TRY(channel_cancelled(job));
     enum s3_code code = channel_elsewhere_find(job, uri->bucket, &client);
-    if (code == S3_OK)
-        code = client != NULL
-                   ? channel_elsewhere_fetch(client, uri, folder_fd, path)
-                   : s3_store_link_one(job->store, uri->bucket, uri->key, folder_fd, path);
+    if (code == S3_OK && client == NULL)
+        code = s3_store_link_one(job->store, uri->bucket, uri->key, folder_fd, path);
     if (code != S3_OK)
         return failed(uri, code);
+    if (client != NULL)
+        TRY(status_of(channel_elsewhere_fetch(job, client, uri, folder_fd, path)));
     channel_count(job, 1, 0);
     return SHOAL_OK;
+}
+
+enum shoal_status channel_bucket_link_rest(const struct channel_job *job)
+{
+    enum shoal_status status = status_of(channel_elsewhere_flush(job));
+    return status == SHOAL_OK ? channel_cancelled(job) : status;
 }
 
 /* In the store; fd NULL: only looks. */

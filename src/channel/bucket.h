@@ -37,6 +37,9 @@ enum shoal_status channel_bucket_list(const struct channel_job *job, const struc
 enum shoal_status channel_bucket_link_one(const struct channel_job *job,
                                           const struct channel_uri *uri, int folder_fd,
                                           const char *path);
+/* Those of other services come side by side, so some may come only now: call it before the folders
+ * are closed. */
+enum shoal_status channel_bucket_link_rest(const struct channel_job *job);
 /* SHOAL_ERR_ARGUMENT where it isn't there. */
 enum shoal_status channel_bucket_find(const struct channel_job *job, const struct channel_uri *uri,
                                       int64_t *bytes, int64_t *modified_ms);

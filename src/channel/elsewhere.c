@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/status.h"
 #include "channel/tree.h"
 
@@ -27,6 +28,7 @@ void channel_clients_release(struct channel_clients *clients)
     for (int i = 0; i < CHANNEL_CLIENTS_MAX; i++)
         s3_client_free(clients->rows[i].client);
     s3_outside_free(clients->outside);
+    base_free(clients->fetches);
     *clients = (struct channel_clients){0};
 }
 
@@ -37,6 +39,7 @@ static enum s3_code add_client(const struct channel_job *job, const char *bucket
     struct s3_client *client;
     struct s3_client_options options = {
         .is_cancelled = job->control != NULL ? &job->control->is_cancelled : NULL};
+    S3_TRY(channel_elsewhere_flush(job)); /* for what goes now may be its client */
     S3_TRY(s3_outside_client(clients->outside, bucket, options, &client));
     int row = clients->next++ % CHANNEL_CLIENTS_MAX;
     s3_client_free(clients->rows[row].client);
@@ -138,22 +141,63 @@ static enum s3_code fetch_to(struct s3_client *client, const struct channel_uri 
     return code;
 }
 
-enum s3_code channel_elsewhere_fetch(struct s3_client *client, const struct channel_uri *uri,
-                                     int folder_fd, const char *path)
+static enum s3_code fetch(struct s3_client *client, const struct channel_fetch *wanted)
 {
     bool is_directory;
     const char *name;
     int above;
-    S3_TRY(s3_key_path_check(path, &is_directory));
+    S3_TRY(s3_key_path_check(wanted->path, &is_directory));
     if (is_directory)
-        return s3_error(S3_INVALID_ARGUMENT, "'%s' names a directory, not a file", path);
-    enum shoal_status status = channel_folder_above(folder_fd, path, &above, &name);
+        return s3_error(S3_INVALID_ARGUMENT, "'%s' names a directory, not a file", wanted->path);
+    enum shoal_status status = channel_folder_above(wanted->folder_fd, wanted->path, &above, &name);
     if (status == SHOAL_ERR_STATE)
         return s3_error(S3_INVALID_ARGUMENT, "one key is a file where another needs a folder");
     S3_TRY(s3_from_status(status));
-    enum s3_code code = fetch_to(client, uri, above, name);
+    enum s3_code code = fetch_to(client, &wanted->uri, above, name);
     close(above);
     return code;
+}
+
+static enum s3_code fetch_numbered(void *user, int64_t index)
+{
+    struct channel_clients *clients = user;
+    const struct channel_fetch *wanted = &clients->fetches[index];
+    char text[BASE_ERROR_TEXT_BYTES];
+    enum s3_code code = fetch(clients->fetch_client, wanted);
+    if (code == S3_OK)
+        return code;
+    snprintf(text, sizeof(text), "%s", base_error_text());
+    return s3_error(code, "s3://%s/%.300s: %s: %s", wanted->uri.bucket, wanted->uri.key,
+                    s3_code_name(code), text);
+}
+
+enum s3_code channel_elsewhere_flush(const struct channel_job *job)
+{
+    struct channel_clients *clients = job->clients;
+    if (clients == NULL || clients->fetch_count == 0)
+        return S3_OK;
+    int count = clients->fetch_count;
+    clients->fetch_count = 0;
+    return s3_client_side_by_side(clients->fetch_client, count, fetch_numbered, clients);
+}
+
+enum s3_code channel_elsewhere_fetch(const struct channel_job *job, struct s3_client *client,
+                                     const struct channel_uri *uri, int folder_fd, const char *path)
+{
+    struct channel_clients *clients = job->clients;
+    if (clients->fetches == NULL)
+        S3_TRY(s3_from_status(
+            BASE_NEW_ARRAY(&clients->fetches, CHANNEL_FETCHES_MAX, "objects to fetch")));
+    if (clients->fetch_count == CHANNEL_FETCHES_MAX || clients->fetch_client != client)
+        S3_TRY(channel_elsewhere_flush(job));
+    struct channel_fetch *wanted = &clients->fetches[clients->fetch_count];
+    if (snprintf(wanted->path, sizeof(wanted->path), "%s", path) >= (int)sizeof(wanted->path))
+        return s3_error(S3_KEY_TOO_LONG, NULL);
+    wanted->uri = *uri;
+    wanted->folder_fd = folder_fd;
+    clients->fetch_client = client;
+    clients->fetch_count++;
+    return S3_OK;
 }
 
 enum s3_code channel_elsewhere_put(struct s3_client *client, const struct channel_uri *uri, int fd,

@@ -12,6 +12,14 @@
 #include "s3/outside.h"
 
 #define CHANNEL_CLIENTS_MAX 8
+#define CHANNEL_FETCHES_MAX 64
+
+/* An object that is to become a file. */
+struct channel_fetch {
+    struct channel_uri uri;
+    char path[S3_KEY_BYTES_MAX + 1];
+    int folder_fd;
+};
 
 /* Clients of one job's calls. One thread. */
 struct channel_clients {
@@ -21,6 +29,10 @@ struct channel_clients {
         struct s3_client *client;
     } rows[CHANNEL_CLIENTS_MAX];
     int next; /* whose place the next one takes */
+    /* What waits to be fetched, all by one client. */
+    struct channel_fetch *fetches; /* room for CHANNEL_FETCHES_MAX; NULL: none were */
+    int fetch_count;
+    struct s3_client *fetch_client;
 };
 
 /* A job's calls go by `own` from now on, until the clients are released. */
@@ -40,9 +52,13 @@ enum s3_code channel_elsewhere_head(struct s3_client *client, const struct chann
 enum s3_code channel_elsewhere_open(const struct channel_job *job, struct s3_client *client,
                                     const struct channel_uri *uri, int *fd, int64_t *bytes,
                                     int64_t *modified_ms);
-/* A copy at a path below a folder; INVALID_ARGUMENT: something is there. */
-enum s3_code channel_elsewhere_fetch(struct s3_client *client, const struct channel_uri *uri,
-                                     int folder_fd, const char *path);
+/* A copy at a path below a folder, made now or by the next flush, side by side with others; the
+ * folder must stay open until then. INVALID_ARGUMENT: something is there. Texts name the object
+ * that failed, which may be an earlier one. */
+enum s3_code channel_elsewhere_fetch(const struct channel_job *job, struct s3_client *client,
+                                     const struct channel_uri *uri, int folder_fd,
+                                     const char *path);
+enum s3_code channel_elsewhere_flush(const struct channel_job *job);
 enum s3_code channel_elsewhere_put(struct s3_client *client, const struct channel_uri *uri, int fd,
                                    int64_t bytes);
 enum s3_code channel_elsewhere_remove(struct s3_client *client, const struct channel_uri *uri);

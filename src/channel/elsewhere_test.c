@@ -92,6 +92,30 @@ static void channels_come_from_elsewhere(void **state)
     file_is(trial, "channels/all/n/near", "near");
 }
 
+static void many_objects_come_side_by_side(void **state)
+{
+    struct served *served = *state;
+    struct trial *trial = served->trial;
+    char key[32], path[64];
+    for (int i = 0; i < 70; i++) {
+        snprintf(key, sizeof(key), "in/%d/%d", i % 3, i);
+        far_put(served, key, key);
+    }
+    job(served, 1,
+        "{'InputDataConfig': [{'ChannelName': 'c', 'DataSource': {'S3DataSource': {'S3DataType': "
+        "'S3Prefix', 'S3Uri': 's3://far/in'}}}]}");
+    expect_ok(trial_prepare(trial));
+    for (int i = 0; i < 70; i++) {
+        snprintf(key, sizeof(key), "in/%d/%d", i % 3, i);
+        snprintf(path, sizeof(path), "channels/all/c/%d/%d", i % 3, i);
+        file_is(trial, path, key);
+    }
+    far_put(served, "in/0/0/below", "a file is in its way");
+    assert_int_equal(trial_prepare(trial), SHOAL_ERR_ARGUMENT);
+    assert_non_null(
+        strstr(base_error_text(), "ClientError: Data download failed: s3://far/in/0/0"));
+}
+
 static void what_is_missing_elsewhere_is_said(void **state)
 {
     struct served *served = *state;
@@ -137,6 +161,7 @@ int main(void)
 #define SERVED_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         SERVED_TEST(channels_come_from_elsewhere),
+        SERVED_TEST(many_objects_come_side_by_side),
         SERVED_TEST(what_is_missing_elsewhere_is_said),
         SERVED_TEST(models_and_checkpoints_go_elsewhere),
     };

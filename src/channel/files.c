@@ -134,6 +134,8 @@ static enum shoal_status fill(struct filling *filling)
         filling->order_count = count;
     }
     enum shoal_status status = channel_objects_each(filling->job, input, put_object, filling);
+    if (status == SHOAL_OK)
+        status = channel_bucket_link_rest(filling->job);
     base_free(filling->order);
     return status;
 }

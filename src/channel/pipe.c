@@ -256,6 +256,8 @@ enum shoal_status channel_pipes_put(struct channel_work *work, const struct chan
     snprintf(path, sizeof(path), CHANNEL_PIPE_FOLDER "/%s", input->name);
     TRY(channel_folder_open(work->channels_fd, path, &recording.folder_fd));
     enum shoal_status status = record_all(&recording);
+    if (status == SHOAL_OK)
+        status = channel_bucket_link_rest(work->job);
     close(recording.folder_fd);
     return status == SHOAL_OK ? add_pipe(work, input) : status;
 }
