@@ -97,7 +97,7 @@ static enum shoal_status read_number(const json_t *object, const char *name, int
 
 static enum shoal_status read_limit(const json_t *object, const char *name, uint64_t *out)
 {
-    int64_t number = 0;
+    int64_t number = (int64_t)*out;
     TRY(read_number(object, name, &number));
     *out = (uint64_t)number;
     return SHOAL_OK;

@@ -21,9 +21,11 @@
 static const char whole[] =
     "{\"name\": \"digits-1\", \"program\": [\"python3\", \"train.py\", \"--epochs\", \"3\"],"
     "\"directory\": \"/opt/ml/code\", \"root\": \"/images/pytorch\","
+    "\"root_access\": \"own-copy\","
     "\"environment\": {\"A\": \"job\", \"B\": \"\xC3\xA4\"},"
     "\"instances\": [{\"log\": \"/l/1\", \"environment\": {\"A\": \"one\"}},"
     "{\"log\": \"/l/2\", \"folder\": \"/elsewhere\","
+    "\"accelerators\": [1, 63], \"limits\": {\"core_thousands\": 500},"
     "\"mounts\": [{\"from\": \"/shard\", \"to\": \"/x\", \"access\": \"writable\"}]}],"
     "\"companions\": [[\"channel-feed\", \"/folder\"]],"
     "\"mounts\": [{\"from\": \"/data\", \"to\": \"/opt/ml/input/data/train\"},"
@@ -85,6 +87,13 @@ static void test_everything_is_read(void **state)
     assert_null(description->companions[0][2]);
     assert_string_equal(plan->hidden[0], "/var/lib/shoal");
     assert_int_equal(plan->limits.memory_bytes, 8589934592);
+    assert_true(plan->root_copied);
+    assert_null(plan->instances[0].limits);
+    assert_int_equal(plan->instances[1].limits->core_thousands, 500);
+    assert_int_equal(plan->instances[1].limits->memory_bytes, 8589934592);
+    assert_int_equal(plan->instances[0].accelerators_hidden, 0);
+    assert_int_equal(plan->instances[1].accelerators_hidden,
+                     ~(UINT64_C(1) << 1 | UINT64_C(1) << 63));
     assert_int_equal(plan->door_count, 1);
     assert_int_equal(plan->doors[0].port, 8080);
     assert_string_equal(plan->doors[0].to, "127.0.0.1:9090");

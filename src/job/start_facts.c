@@ -187,12 +187,18 @@ static enum shoal_status find_hosts(struct start_facts *facts)
     return facts->group_hosts != NULL && facts->distribution_hosts != NULL ? SHOAL_OK : no_memory();
 }
 
-static enum shoal_status check_resources(const struct start_facts *facts)
+static enum shoal_status check_texts(const json_t *hosts)
 {
-    const json_t *hosts = json_object_get(facts->resources, "hosts");
     for (size_t i = 0; i < json_array_size(hosts); i++)
         if (!json_is_string(json_array_get(hosts, i)))
             return base_error(SHOAL_ERR_FORMAT, "resourceconfig.json has hosts that are no texts");
+    return SHOAL_OK;
+}
+
+static enum shoal_status check_resources(const struct start_facts *facts)
+{
+    const json_t *hosts = json_object_get(facts->resources, "hosts");
+    TRY(check_texts(hosts));
     if (!has_text(hosts, facts->host))
         return base_error(SHOAL_ERR_FORMAT,
                           "resourceconfig.json lacks hosts, or current_host is none of them");
@@ -210,6 +216,7 @@ static enum shoal_status find_places(struct start_facts *facts)
     TRY(check_resources(facts));
     TRY(find_groups(facts));
     TRY(find_hosts(facts));
+    TRY(check_texts(facts->distribution_hosts));
     const json_t *first = json_array_get(facts->distribution_hosts, 0);
     if (first == NULL)
         first = json_array_get(json_object_get(facts->resources, "hosts"), 0);

@@ -15,6 +15,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "job/devices.h"
 
 #define GIB (UINT64_C(1) << 30)
 
@@ -191,6 +192,21 @@ static void this_machine_can_be_seen(void **state)
     assert_true(here.memory_bytes > 64 << 20);
 }
 
+static void instances_see_the_devices_that_they_got(void **state)
+{
+    (void)state;
+    assert_true(devices_shown("null", 0));
+    assert_false(devices_shown("sda", UINT64_MAX));
+    assert_false(devices_shown("nvidiactl", 0));
+    assert_true(devices_shown("nvidiactl", 2));
+    assert_true(devices_shown("nvidia-uvm", 2));
+    assert_true(devices_shown("nvidia1", 2));
+    assert_false(devices_shown("nvidia0", 2));
+    assert_false(devices_shown("nvidia10", 2));
+    assert_false(devices_shown("neuron3", 2));
+    assert_true(devices_shown("dri", 1));
+}
+
 /* Files of random words: taken or refused with a line, and nothing is lost. */
 static void any_file_is_read_or_refused(void **state)
 {
@@ -223,6 +239,7 @@ int main(void)
         cmocka_unit_test(capacity_holds_all_of_a_job_or_nothing),
         cmocka_unit_test(groups_follow_each_other),
         cmocka_unit_test(this_machine_can_be_seen),
+        cmocka_unit_test(instances_see_the_devices_that_they_got),
         cmocka_unit_test(any_file_is_read_or_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
