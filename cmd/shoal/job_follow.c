@@ -4,14 +4,13 @@
  * earliest line of all pages is printed when no stream could have an earlier one: each has a page,
  * or had nothing new in this round.
  *
- * Rounds follow each other at once while lines come, then after 10 ms, and more and more slowly up
- * to 250 ms while nothing does: a line is seen within that, and an idle follower costs the service
- * some ms a second.
+ * Rounds follow each other after 10 ms while lines come, and more and more slowly up to 250 ms
+ * while nothing does: a line is seen within that, and an idle follower costs the service some ms a
+ * second.
  */
 #include "job_follow.h"
 
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,12 +20,13 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "logs/logs.h"
 
-#define GROUP           "/aws/sagemaker/TrainingJobs"
 #define PAUSE_MS_MIN    10
 #define PAUSE_MS_MAX    250
 #define PAUSE_STREAM_MS 2     /* more for each stream, so that large jobs are no load */
-#define EARLY_MS        20    /* between rounds until the first line */
+#define EARLY_MS        20    /* between rounds before the first line, */
+#define EARLY_MS_MAX    10000 /* for so long after a change of status */
 #define LOST_MS_MAX     60000 /* a service that does not answer is waited for */
 #define STREAM_BYTES    128
 #define MESSAGE_BYTES   256
@@ -46,13 +46,15 @@ struct follow {
     struct stream *streams;
     size_t count;
     int instances; /* that the job has */
-    bool has_colours, has_lines;
+    bool has_colours;
+    uint64_t printed;            /* lines */
     size_t transitions;          /* of statuses that were shown, */
     char message[MESSAGE_BYTES]; /* and what the last one said */
     char status[JOB_STATUS_BYTES];
     int64_t pause_ms;
-    bool has_begun;        /* a round was whole */
-    int64_t lost_until_ns; /* the service is waited for until then; 0: it answers */
+    int64_t early_until_ns; /* rounds follow each other quickly until then */
+    bool has_begun;         /* a round was whole */
+    int64_t lost_until_ns;  /* the service is waited for until then; 0: it answers */
 };
 
 static volatile sig_atomic_t is_interrupted;
@@ -113,7 +115,7 @@ static enum shoal_status streams_find(struct follow *follow)
         json_t *reply = NULL;
         const json_t *item;
         size_t i;
-        json_t *request = json_pack("{s:s, s:o}", "logGroupName", GROUP, "logStreamNamePrefix",
+        json_t *request = json_pack("{s:s, s:o}", "logGroupName", LOGS_GROUP, "logStreamNamePrefix",
                                     json_sprintf("%s/", follow->options->name));
         if (token != NULL)
             json_object_set_new(request, "nextToken", json_string(token));
@@ -147,13 +149,12 @@ static enum shoal_status page_request(const struct follow *follow, const struct 
     return job_client_call(follow->client, "Logs_20140328.GetLogEvents", request, reply);
 }
 
-static enum shoal_status page_take(struct follow *follow, struct stream *stream, json_t *reply)
+static enum shoal_status page_take(struct stream *stream, json_t *reply)
 {
     json_decref(stream->page);
     stream->page = json_incref(json_object_get(reply, "events"));
     stream->next = 0;
     stream->is_idle = json_array_size(stream->page) == 0;
-    follow->has_lines = follow->has_lines || !stream->is_idle;
     base_free(stream->token);
     stream->token = NULL;
     return base_strdup(job_text(reply, "nextForwardToken"), "a place in a log", &stream->token);
@@ -165,7 +166,7 @@ static enum shoal_status page_fetch(struct follow *follow, struct stream *stream
 {
     json_t *reply;
     bool is_tail = stream->token == NULL && follow->options->tail >= 0;
-    json_t *request = json_pack("{s:s, s:s, s:b}", "logGroupName", GROUP, "logStreamName",
+    json_t *request = json_pack("{s:s, s:s, s:b}", "logGroupName", LOGS_GROUP, "logStreamName",
                                 stream->name, "startFromHead", !is_tail);
     if (is_tail)
         json_object_set_new(request, "limit",
@@ -175,7 +176,7 @@ static enum shoal_status page_fetch(struct follow *follow, struct stream *stream
     if (status == SHOAL_ERR_STATE) /* the stream is not there yet, or has gone */
         return SHOAL_OK;
     TRY(status);
-    status = page_take(follow, stream, reply);
+    status = page_take(stream, reply);
     json_decref(reply);
     return status;
 }
@@ -220,13 +221,14 @@ static void prefix_print(const struct follow *follow, const struct stream *strea
         printf("algo-%d | ", stream->number);
 }
 
-static void line_print(const struct follow *follow, struct stream *stream)
+static void line_print(struct follow *follow, struct stream *stream)
 {
     const json_t *text = json_object_get(line_of(stream), "message");
     prefix_print(follow, stream);
     fwrite(json_string_value(text), 1, json_string_length(text), stdout);
     fputc('\n', stdout);
     stream->next++;
+    follow->printed++;
 }
 
 static enum shoal_status output_check(void)
@@ -273,6 +275,7 @@ static void transition_print(struct follow *follow, const json_t *one)
 {
     const char *message = job_text(one, "StatusMessage");
     snprintf(follow->message, sizeof(follow->message), "%.*s", MESSAGE_BYTES - 1, message);
+    follow->early_until_ns = base_deadline_ns(EARLY_MS_MAX);
     if (!follow->options->has_statuses)
         return;
     fflush(stdout);
@@ -317,23 +320,16 @@ static enum shoal_status job_look(struct follow *follow)
     return SHOAL_OK;
 }
 
+/* Short while a first line is to be expected: soon after the job's status has changed. */
 static void pause_for(struct follow *follow)
 {
-    int64_t most = PAUSE_MS_MAX + PAUSE_STREAM_MS * (int64_t)follow->count;
-    if (follow->count == 0 || !follow->has_lines) {
-        base_sleep_ms(EARLY_MS + PAUSE_STREAM_MS * (int64_t)follow->count);
+    int64_t more_ms = PAUSE_STREAM_MS * (int64_t)follow->count, most_ms = PAUSE_MS_MAX + more_ms;
+    if (follow->printed == 0 && base_now_ns() < follow->early_until_ns) {
+        base_sleep_ms(EARLY_MS + more_ms);
         return;
     }
     base_sleep_ms(follow->pause_ms);
-    follow->pause_ms = follow->pause_ms * 3 / 2 < most ? follow->pause_ms * 3 / 2 : most;
-}
-
-static size_t printed_count(const struct follow *follow)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < follow->count; i++)
-        count += follow->streams[i].next;
-    return count;
+    follow->pause_ms = follow->pause_ms * 3 / 2 < most_ms ? follow->pause_ms * 3 / 2 : most_ms;
 }
 
 /* The job's status is looked at before its lines, so that none is missed at its end. */
@@ -367,7 +363,7 @@ static enum shoal_status rounds(struct follow *follow)
 {
     bool is_last = false;
     while (!is_interrupted) {
-        size_t before = printed_count(follow);
+        uint64_t before = follow->printed;
         enum shoal_status status = round_run(follow, &is_last);
         if (status == SHOAL_OK && is_last)
             return SHOAL_OK;
@@ -375,7 +371,7 @@ static enum shoal_status rounds(struct follow *follow)
             follow->lost_until_ns = 0;
         else if (!is_waited_for(follow, status))
             return status;
-        if (printed_count(follow) != before)
+        if (follow->printed != before)
             follow->pause_ms = PAUSE_MS_MIN;
         pause_for(follow);
     }
