@@ -3,7 +3,6 @@
 #include "job/packages.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -51,18 +50,6 @@ bool packages_installed(char *path, size_t bytes)
     return packages_program_folder(folder, sizeof(folder)) &&
            snprintf(path, bytes, "%s/../share/shoal/python", folder) < (int)bytes &&
            has(path, "shoal/__init__.py", R_OK);
-}
-
-bool packages_cache(char *path, size_t bytes)
-{
-    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (base != NULL && *base == '/')
-        snprintf(path, bytes, "%s/shoal", base);
-    else if (home != NULL && *home == '/')
-        snprintf(path, bytes, "%s/.cache/shoal", home);
-    else
-        return false;
-    return strlen(path) + 1 < bytes && access(path, R_OK | X_OK) == 0;
 }
 
 void packages_python(char *path, size_t bytes)

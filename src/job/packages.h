@@ -18,8 +18,6 @@ bool packages_program_folder(char *path, size_t bytes);
  * the parts that are not in a Python. False: there is none. */
 bool packages_tree(char *path, size_t bytes);
 bool packages_installed(char *path, size_t bytes);
-/* Where the PyTorch binding is kept that was compiled at its first import. False: nowhere. */
-bool packages_cache(char *path, size_t bytes);
 /* The Python for images that name none: the one beside this program, the source tree's, or
  * "python3". */
 void packages_python(char *path, size_t bytes);

@@ -212,8 +212,6 @@ static enum shoal_status add_shoal(json_t *mounts)
     if (!packages_program_folder(path, sizeof(path)))
         return base_error(SHOAL_ERR_SYSTEM, "this program's folder is not known");
     TRY(add_mount(mounts, path, START_SHOAL "/bin", "read-only"));
-    if (packages_cache(path, sizeof(path)))
-        TRY(add_mount(mounts, path, "/root/.cache/shoal", "own-copy"));
     if (packages_tree(path, sizeof(path)))
         return add_tree(path, mounts);
     if (packages_installed(path, sizeof(path)))
