@@ -186,6 +186,7 @@ def test_what_goes_wrong_is_named(place, bucket, folder, tmp_path):
     fails(place, 2, "did you mean sync", "sinc", folder, there)
     fails(place, 2, "one word too many", "rm", there, there)
     fails(place, 2, "usage: shoal s3 cp FROM TO", "cp", there)
+    fails(place, 2, "--json would stand among", "cp", f"{there}/k", "-", "--json")
     fails(place, 2, "takes 5M to 5G", "cp", folder, there, "--part-size", "1M")
     place.ok("cp", folder / "a.txt", f"{there}/dir/../../escape")
     place.ok("cp", folder / "a.txt", f"{there}/dir/good")
@@ -195,6 +196,20 @@ def test_what_goes_wrong_is_named(place, bucket, folder, tmp_path):
     assert b"good" in out
     assert [path.name for path in tmp_path.rglob("*escape*")] == []
     fails(place, 1, "BucketNotEmpty", "rb", there)
+
+
+def test_links(own, folder, tmp_path):
+    own.ok("mb", "s3://links")
+    (folder / "link").symlink_to(folder / "a.txt")
+    (folder / "nowhere").symlink_to("/nonexistent")
+    own.ok("sync", folder, "s3://links", "--no-follow-symlinks")
+    assert "link" not in own.keys("links")
+    own.ok("sync", folder, "s3://links")
+    assert "link" in own.keys("links") and "nowhere" not in own.keys("links")
+    (tmp_path / "to").mkdir()
+    (tmp_path / "to" / "a").symlink_to(tmp_path)
+    fails(own, 1, "a file or a link is where", "sync", "s3://links", tmp_path / "to", "--size-only")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["from", "to"]
 
 
 def test_a_service_that_is_not_there(tmp_path):

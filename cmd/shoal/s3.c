@@ -25,6 +25,7 @@ enum {
     S3_SIZES,
     S3_FORCE,
     S3_HUMAN,
+    S3_NO_LINKS,
     S3_DRY,
     S3_QUIET,
     S3_JSON,
@@ -48,6 +49,7 @@ static const struct argument table[] = {
     [S3_SIZES] = {"size-only", 0, NULL, "sync: compare sizes, not times"},
     [S3_FORCE] = {"force", 0, NULL, "rb: delete what is in the bucket first"},
     [S3_HUMAN] = {"human-readable", 0, NULL, "ls: sizes with units"},
+    [S3_NO_LINKS] = {"no-follow-symlinks", 0, NULL, "cp, sync: pass over links of a folder"},
     [S3_DRY] = {"dryrun", 0, NULL, "only say what would be done"},
     [S3_QUIET] = {"quiet", 'q', NULL, "print errors only"},
     [S3_JSON] = {"json", 0, NULL, "as one JSON document"},
@@ -112,6 +114,7 @@ static enum shoal_status take(void *user, int id, const char *value)
     case S3_SIZES: wish->sizes_only = true; break;
     case S3_FORCE: wish->is_forced = true; break;
     case S3_HUMAN: wish->is_human = true; break;
+    case S3_NO_LINKS: wish->passes_links = true; break;
     case S3_DRY: wish->is_dry = true; break;
     case S3_QUIET: wish->is_quiet = true; break;
     case S3_JSON: wish->wants_json = true; break;
@@ -277,6 +280,8 @@ static enum shoal_status s3_run(int argc, char **argv)
     TRY(words_take(&arguments, &wish, operations[operation].most));
     if (wish.word_count < operations[operation].least)
         return base_error(SHOAL_ERR_ARGUMENT, "usage: shoal s3 %s", operations[operation].usage);
+    if (wish.wants_json && wish.word_count == 2 && strcmp(wish.words[1], "-") == 0)
+        return base_error(SHOAL_ERR_ARGUMENT, "--json would stand among the bytes on stdout");
     return session_run(&wish, operation);
 }
 

@@ -30,6 +30,7 @@ struct s3_wish {
     const char *words[S3_WORDS_MAX];
     int word_count;
     bool is_recursive, deletes, is_dry, wants_json, is_quiet, sizes_only, is_forced, is_human;
+    bool passes_links;
 };
 
 /* s3://BUCKET/KEY, a path of this machine, or "-". */

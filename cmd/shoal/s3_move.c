@@ -20,10 +20,9 @@
 #include "s3.h"
 #include "s3/folder.h"
 
-#define BATCH         256
-#define NAME_BYTES    (PATH_MAX + S3_BUCKET_NAME_MAX + 16)
-#define TEMPORARY     ".shoal-%ld-%ld" /* process, number */
-#define FOLLOWS_LINKS true
+#define BATCH      256
+#define NAME_BYTES (PATH_MAX + S3_BUCKET_NAME_MAX + 16)
+#define TEMPORARY  ".shoal-%ld-%ld" /* process, number */
 
 /* One end of what is moved: an object, or a file below a folder that is open. */
 struct place {
@@ -311,10 +310,10 @@ static enum shoal_status item_add(struct mover *mover, int what, const struct s3
 static enum shoal_status tree_open(struct mover *mover, const struct place *place,
                                    struct s3_tree **out)
 {
-    enum s3_code code = place->is_remote ? s3_tree_of_bucket(mover->session->client, place->bucket,
-                                                             place->root, out)
-                                         : s3_tree_of_folder(place->root, FOLLOWS_LINKS, out);
-    return status_of(code);
+    bool follows = place == &mover->from && !mover->session->wish->passes_links;
+    if (!place->is_remote)
+        return status_of(s3_tree_of_folder(place->root, follows, out));
+    return status_of(s3_tree_of_bucket(mover->session->client, place->bucket, place->root, out));
 }
 
 static enum shoal_status tree_do(struct mover *mover, const struct place *place, int what)

@@ -170,31 +170,31 @@ static enum s3_code code_of(const struct s3_request *request, const struct http_
     }
 }
 
-/* Whether the answer names another region, which is taken from now on. */
-static bool is_elsewhere(struct s3_client *client, const struct http_answer *answer)
+/* Whether the answer names another region than the request's, which is taken from now on. */
+static bool is_elsewhere(struct s3_client *client, const struct http_client *connection,
+                         const struct http_answer *answer, char region[HTTP_ENDPOINT_REGION_BYTES])
 {
-    const char *region = http_answer_header(answer, REGION_HEADER);
-    if (answer->status < 300 || region == NULL || region[0] == '\0' ||
-        strlen(region) >= sizeof(client->endpoint.region))
+    const char *named = http_answer_header(answer, REGION_HEADER);
+    if (answer->status < 300 || named == NULL || named[0] == '\0' ||
+        strlen(named) >= HTTP_ENDPOINT_REGION_BYTES)
         return false;
+    memcpy(region, named, strlen(named) + 1);
     pthread_mutex_lock(&client->lock);
-    bool is_other = strcmp(region, client->endpoint.region) != 0;
-    if (is_other)
-        memcpy(client->endpoint.region, region, strlen(region) + 1);
+    memcpy(client->endpoint.region, region, strlen(region) + 1);
     pthread_mutex_unlock(&client->lock);
-    return is_other;
+    return strcmp(region, http_client_endpoint(connection)->region) != 0;
 }
 
 static enum shoal_status answer_get(struct s3_client *client, const struct http_call *call,
                                     struct http_client *connection, struct http_answer *answer)
 {
+    char region[HTTP_ENDPOINT_REGION_BYTES];
     TRY(http_client_send(connection, call, answer));
-    if (!is_elsewhere(client, answer) || (call->upload != NULL && call->upload->rewind == NULL))
+    if (!is_elsewhere(client, connection, answer, region) ||
+        (call->upload != NULL && call->upload->rewind == NULL))
         return SHOAL_OK;
     http_answer_free(answer);
-    if (call->upload != NULL)
-        TRY(call->upload->rewind(call->upload->user));
-    TRY(http_client_set_region(connection, client->endpoint.region));
+    TRY(http_client_set_region(connection, region));
     return http_client_send(connection, call, answer);
 }
 

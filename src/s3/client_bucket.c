@@ -225,6 +225,9 @@ enum s3_code s3_client_list(struct s3_client *client, struct s3_client_listing *
     S3_TRY(s3_client_send(client, &request, &answer, NULL));
     enum s3_code code = page_read(&reader, &answer);
     http_answer_free(&answer);
+    if (code == S3_OK && listing->token != NULL && reader.token != NULL &&
+        strcmp(listing->token, reader.token) == 0)
+        code = s3_error(S3_MALFORMED_XML, "the service's list goes on where it was");
     if (code != S3_OK) {
         base_free(reader.token);
         s3_list_release(out);

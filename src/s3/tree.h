@@ -2,7 +2,7 @@
 /*
  * tree.h: what lies below a prefix of a bucket, or below a folder of this machine, one after the
  * other in the order of the paths' bytes; so two trees can be compared in one pass, however large.
- * And whole trees, moved between both.
+ * And folders that become objects.
  */
 #ifndef SHOAL_S3_TREE_H
 #define SHOAL_S3_TREE_H
@@ -31,10 +31,6 @@ enum s3_code s3_tree_next(struct s3_tree *tree, const struct s3_tree_entry **out
 /* NULL is allowed. */
 void s3_tree_close(struct s3_tree *tree);
 
-/* As s3_store_link, of a bucket elsewhere: the objects below a prefix as files below a directory,
- * their bytes checked; several at one time. Runs again over what it left: files are replaced. */
-enum s3_code s3_client_fetch_tree(struct s3_client *client, const struct s3_link_options *options,
-                                  int64_t *count);
 /* The regular files below a folder as objects: `prefix` and each one's path. Links are passed
  * over. */
 enum s3_code s3_client_store_tree(struct s3_client *client, const char *folder, const char *bucket,
