@@ -2,7 +2,8 @@
 /*
  * fuse_test.c: fusion buffers between real processes, on one host and on several: right sums in any
  * order of gradients, from any thread, at home or elsewhere; the agreed order; which buffer goes
- * next and how many at a time; the same bits; counters and times.
+ * next and how many at a time; the same bits, however fast they go; counters and
+ * times.
  */
 #include <math.h>
 #include <pthread.h>
@@ -593,6 +594,47 @@ static void test_bits(void **state)
     }
 }
 
+/* ---- pace
+ * ---------------------------------------------------------------------------------------------- */
+
+#define LARGE_COUNT  (1 << 20)
+#define LARGE_BUFFER (512 << 10)
+#define LARGE_STEPS  6
+
+/* The same gradients in each step, of which the first goes in short messages, and the others as
+ * fast as the first one was: the same bits. */
+static int steps_alike(shoal_group_t group, void *user)
+{
+    (void)user;
+    static float first[LARGE_COUNT];
+    static const uint64_t count = LARGE_COUNT;
+    struct operation_options values = {.dtype = SHOAL_F32, .op = SHOAL_SUM, .values = VALUES_ANY};
+    struct shoal_fuse_options options = options_of(LARGE_BUFFER, 2);
+    shoal_fuse_t fuse = NULL;
+    options.tensor_count = 1;
+    options.counts = &count;
+    options.op = SHOAL_AVG;
+    CHECK(shoal_fuse_create(group, &options, &fuse));
+    for (int step = 0; step < LARGE_STEPS; step++) {
+        float *home = home_of(fuse, 0);
+        values_fill(&values, shoal_group_rank(group), home, count);
+        CHECK(shoal_fuse_add(fuse, 0, NULL, NULL, count));
+        CHECK(shoal_fuse_finish(fuse));
+        if (step == 0)
+            memcpy(first, home, sizeof(first));
+        REQUIRE(memcmp(first, home, sizeof(first)) == 0);
+    }
+    CHECK(shoal_fuse_free(fuse));
+    return 0;
+}
+
+static void test_pace(void **state)
+{
+    (void)state;
+    expect_run(2, 2, steps_alike);
+    expect_run(4, 2, steps_alike);
+}
+
 /* ---- what can be seen
  * ---------------------------------------------------------------------------------------------- */
 
@@ -637,7 +679,7 @@ int main(void)
         cmocka_unit_test(test_homes),        cmocka_unit_test(test_the_line),
         cmocka_unit_test(test_urgent_first), cmocka_unit_test(test_side_by_side),
         cmocka_unit_test(test_values),       cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_seen),
+        cmocka_unit_test(test_pace),         cmocka_unit_test(test_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,6 +84,7 @@ static struct coll_shape shape_of(const struct comm_group *group, const struct c
                                .recv_counts = call->recv_counts,
                                .recv_displs = call->recv_displs,
                                .in_place = call->in_place,
+                               .long_messages = call->long_messages,
                                .shares = comm_steer_shares(group, call),
                                .host_of = group->host_of,
                                .host_count = group->host_count,
@@ -194,6 +195,7 @@ enum shoal_status api_submit(struct comm_group *group, struct comm_call *call,
         call->in_place = false; /* the scaled input is a buffer of its own */
     if (is_served(group, call)) {
         atomic_store(&group->served->timeout_ms, atomic_load(&group->timeout_ms));
+        call->long_messages = false; /* servers could not know it */
         call->counted = is_counted(group->served, call);
         call->steered = is_steered(group->served, call);
         return api_submit_served(group->served, call, request);

@@ -41,6 +41,9 @@
 #define BLOCK_BYTES       (128 * KIB)
 #define SEGMENT_BYTES_MIN (16 * KIB)
 #define SEGMENT_BYTES_MAX (256 * KIB)
+#define SEGMENTS          16 /* of a share */
+#define LONG_SEGMENTS     2
+#define LONG_HOSTS_MAX    8 /* whose long messages may meet at one port */
 
 enum condition {
     ALWAYS,
@@ -387,11 +390,13 @@ static bool halves(const struct coll_shape *shape)
 /* A sixteenth of a shard, so that a pipeline of them loses little at its ends, but not so short
  * that the cost per message shows, nor longer than what stays in a core's cache. Of halving and
  * doubling a sixty-fourth of its longest message: it would be thousands of short ones. A group of
- * one has no messages to cut. */
+ * one has no messages to cut. Long messages are half a share, if not too many meet at a port. */
 uint64_t coll_segment_count(const struct coll_shape *shape)
 {
     uint64_t bytes = shape_bytes(shape), segment_bytes = SEGMENT_BYTES_MIN;
-    uint64_t wanted = halves(shape) ? bytes / 128 : bytes / (uint64_t)shape->size / 16;
+    bool is_long = shape->long_messages && shape->host_count <= LONG_HOSTS_MAX;
+    uint64_t segments = is_long ? LONG_SEGMENTS : SEGMENTS;
+    uint64_t wanted = halves(shape) ? bytes / 128 : bytes / (uint64_t)shape->size / segments;
     if (shape->size == 1)
         segment_bytes = INT64_MAX;
     while (segment_bytes < wanted && segment_bytes < SEGMENT_BYTES_MAX)

@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "coll/coll.h"
 
-#define RANKS_MAX 80
+#define RANKS_MAX 128
 
 static int host_of[RANKS_MAX];
 
@@ -178,6 +178,25 @@ static void test_alltoallv_ignores_counts(void **state)
     assert_string_equal(name, "direct");
 }
 
+static uint64_t segment_bytes(int hosts, uint64_t bytes, bool long_messages)
+{
+    struct coll_shape shape = make_shape(COLL_ALLREDUCE, hosts, 1, bytes, SHOAL_F32);
+    shape.long_messages = long_messages;
+    return coll_segment_count(&shape) * shape.elem_bytes;
+}
+
+/* Half a share instead of a sixteenth, within the bounds of all segments, where few hosts meet. */
+static void test_long_messages(void **state)
+{
+    (void)state;
+    assert_int_equal(segment_bytes(4, 1 << 20, false), 16 << 10);
+    assert_int_equal(segment_bytes(4, 1 << 20, true), 128 << 10);
+    assert_int_equal(segment_bytes(4, 384 << 10, true), 64 << 10);
+    assert_int_equal(segment_bytes(2, 4 << 20, true), 256 << 10);
+    assert_int_equal(segment_bytes(8, 64 << 10, true), 16 << 10);
+    assert_int_equal(segment_bytes(9, 4 << 20, true), segment_bytes(9, 4 << 20, false));
+}
+
 static void test_forced(void **state)
 {
     (void)state;
@@ -273,6 +292,7 @@ int main(void)
         cmocka_unit_test(test_hosts_that_share_too_few_cores),
         cmocka_unit_test(test_promises_on_a_grid),
         cmocka_unit_test(test_alltoallv_ignores_counts),
+        cmocka_unit_test(test_long_messages),
         cmocka_unit_test(test_forced),
         cmocka_unit_test(test_forced_names_that_do_not_exist),
         cmocka_unit_test(test_explanations),

@@ -24,6 +24,7 @@ struct comm_call {
     int root;         /* root, or the peer of a send or receive */
     int tag;
     bool in_place;
+    bool long_messages;     /* cut in few: coll_segment_count. The same on all ranks */
     bool steered;           /* its parts follow the rates of the links: steer.h */
     bool counted;           /* large, between hosts: links are measured meanwhile, also there */
     const uint32_t *shares; /* on a server: the ones that ranks have told, until the call has its */

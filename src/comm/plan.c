@@ -104,6 +104,7 @@ enum shoal_status comm_plan_create(const struct coll_shape *shape, enum shoal_dt
     plan->dtype = dtype;
     plan->root = shape->root;
     plan->in_place = shape->in_place;
+    plan->long_messages = shape->long_messages;
     plan->is_v = shape->counts != NULL;
     plan->schedule = schedule;
     uint64_t narrow_bytes = schedule->scratch_count * shape->elem_bytes;
@@ -140,7 +141,8 @@ void comm_plan_free(struct comm_plan *plan)
 static bool plan_fits(const struct comm_plan *plan, const struct comm_call *call)
 {
     return plan->kind == call->kind && plan->count == call->count && plan->dtype == call->dtype &&
-           plan->root == call->root && plan->in_place == call->in_place;
+           plan->root == call->root && plan->in_place == call->in_place &&
+           plan->long_messages == call->long_messages;
 }
 
 struct comm_plan *comm_plan_find(struct comm_group *group, const struct comm_call *call)

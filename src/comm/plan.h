@@ -28,7 +28,7 @@ struct comm_plan {
     size_t elem_bytes;
     enum shoal_dtype dtype;
     int root;
-    bool in_place, is_v;
+    bool in_place, long_messages, is_v;
     uint32_t version; /* of the shares by which it is cut: comm_steer_version */
 
     uint32_t *shares; /* [hosts of the group] NULL: those of equal links */

@@ -73,8 +73,10 @@ struct coll_shape {
     const int
         *host_of; /* [size] host index of each rank, hosts numbered by first rank; never NULL */
     int host_count;
-    bool crowded;     /* hosts share a machine that has more ranks than cores */
-    int server_count; /* of `size`, the last ones: servers, which have neither input nor output */
+    bool crowded;       /* hosts share a machine that has more ranks than cores */
+    bool long_messages; /* few of them suit the caller: others like it are under way meanwhile, and
+                         * links are fast */
+    int server_count;   /* of `size`, the last ones: servers, which have neither input nor output */
 };
 
 /* Those with input and output. */

@@ -10,7 +10,13 @@
  * once, since the other looks again, under the lock, before it stops.
  */
 #include "base/clock.h"
+#include "base/log.h"
 #include "fuse/state.h"
+
+/* Of buffers. From FAST on what a message costs the processors is more than what short ones gain at
+ * the ends of an operation; links that were fast once are not slow because processors are busy. */
+#define FAST_BYTES_A_SECOND 130e6
+#define SLOW_BYTES_A_SECOND 65e6
 
 /* What was chosen to be submitted. */
 struct move {
@@ -34,10 +40,18 @@ static bool may_send(const struct fuse *fuse)
     return fuse->meter.in_flight < fuse->in_flight_max;
 }
 
-static void name_buffer(struct fuse *fuse, int buffer)
+static void name_buffer(struct fuse *fuse, int buffer, bool long_messages)
 {
-    fuse->words[fuse->named++].buffer = (uint32_t)buffer;
+    struct fuse_word *word = &fuse->words[fuse->named++];
+    word->buffer = (uint32_t)buffer;
+    word->long_messages = long_messages;
     fuse->buffers[buffer].named = true;
+}
+
+/* What needs no word travels as the one before it. */
+static bool as_before(const struct fuse *fuse)
+{
+    return fuse->named > 0 && fuse->words[fuse->named - 1].long_messages;
 }
 
 /* Of those that are ready, the one that is needed first; -1: none is. */
@@ -55,7 +69,7 @@ static void name_what_is_left(struct fuse *fuse)
 {
     for (int b = 0; b < fuse->buffer_count; b++)
         if (!fuse->buffers[b].named) {
-            name_buffer(fuse, b);
+            name_buffer(fuse, b, as_before(fuse));
             return;
         }
 }
@@ -94,7 +108,8 @@ static struct move next_move(struct fuse *fuse)
         fuse->buffers[fuse->words[fuse->gathered].buffer].state == FUSE_SUMMED)
         return (struct move){MOVE_GATHER, fuse->gathered++};
     if (!listens && fuse->named == fuse->sent && may_send(fuse) && most_urgent(fuse) >= 0)
-        name_buffer(fuse, most_urgent(fuse));
+        name_buffer(fuse, most_urgent(fuse),
+                    has_word(fuse, fuse->named) ? fuse->fast : as_before(fuse));
     if (listens && fuse->named == fuse->buffer_count - 1)
         name_what_is_left(fuse);
     if (fuse->sent < fuse->named && may_send(fuse) &&
@@ -109,6 +124,24 @@ static struct move next_move(struct fuse *fuse)
     return (struct move){MOVE_NOTHING, 0};
 }
 
+/* A buffer alone on its way needs short messages to fill the wire. Sums don't depend on it, so it
+ * may follow a measurement. */
+void fuse_judge_pace(struct fuse *fuse)
+{
+    pthread_mutex_lock(&fuse->lock);
+    uint64_t wire_bytes = fuse->counted.wire_bytes;
+    double pace = fuse_meter_pace(&fuse->meter, wire_bytes - fuse->paced_bytes);
+    bool was_fast = fuse->fast;
+    double least = was_fast ? SLOW_BYTES_A_SECOND : FAST_BYTES_A_SECOND;
+    bool fast = fuse->in_flight_max > 1 && pace > least;
+    fuse->paced_bytes = wire_bytes;
+    fuse->fast = fast;
+    pthread_mutex_unlock(&fuse->lock);
+    if (chooses(fuse) && fast != was_fast)
+        base_log(BASE_LOG_INFO, "fuse '%s': %.0f MB/s of buffers, which travel in %s messages now",
+                 fuse->name, pace / 1e6, fast ? "long" : "short");
+}
+
 /* ---- words
  * ---------------------------------------------------------------------------------------------- */
 
@@ -118,21 +151,28 @@ static enum shoal_status submit_word(struct fuse *fuse, int place)
     struct fuse_word *word = &fuse->words[place];
     struct comm_call call = {.kind = COLL_BROADCAST,
                              .dtype = SHOAL_U32,
-                             .in = &word->buffer,
-                             .out = &word->buffer,
+                             .in = &word->said,
+                             .out = &word->said,
                              .count = 1,
                              .in_place = true};
     return fuse->place.submit(fuse->word_group, &call, &word->request);
 }
 
+static enum shoal_status say_word(struct fuse *fuse, int place)
+{
+    struct fuse_word *word = &fuse->words[place];
+    word->said = word->buffer | (word->long_messages ? FUSE_WORD_LONG : 0);
+    return submit_word(fuse, place);
+}
+
 /* False: no buffer that can be next. */
 static bool take_word(struct fuse *fuse)
 {
-    uint32_t buffer = fuse->words[fuse->named].buffer;
+    uint32_t said = fuse->words[fuse->named].said, buffer = said & ~FUSE_WORD_LONG;
     fuse->listening = false;
     if (buffer >= (uint32_t)fuse->buffer_count || fuse->buffers[buffer].named)
         return false;
-    name_buffer(fuse, (int)buffer);
+    name_buffer(fuse, (int)buffer, said & FUSE_WORD_LONG);
     return true;
 }
 
@@ -230,8 +270,9 @@ static enum shoal_status send_buffer(struct fuse *fuse, int place)
     int b = (int)fuse->words[place].buffer;
     struct fuse_buffer *buffer = &fuse->buffers[b];
     struct comm_call call = fuse_send_call(fuse, b);
+    call.long_messages = fuse->words[place].long_messages;
     if (chooses(fuse) && has_word(fuse, place))
-        TRY(submit_word(fuse, place));
+        TRY(say_word(fuse, place));
     TRY(fuse->place.submit(fuse->data, &call, &buffer->request));
     return comm_request_on_done((struct comm_request *)buffer->request,
                                 fuse_has_blocks(fuse) ? on_exchanged : on_reduced, buffer);
@@ -242,6 +283,7 @@ static enum shoal_status gather_sums(struct fuse *fuse, int place)
     int b = (int)fuse->words[place].buffer;
     struct fuse_buffer *buffer = &fuse->buffers[b];
     struct comm_call call = fuse_gather_call(fuse, b);
+    call.long_messages = fuse->words[place].long_messages;
     TRY(fuse->place.submit(fuse->gathers, &call, &buffer->gather_request));
     return comm_request_on_done((struct comm_request *)buffer->gather_request, on_gathered, buffer);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meter.h: for how long buffers were on their way, callers waited, and both at once.
+ * meter.h: for how long buffers were on their way, callers waited, and both at once; and how fast
+ * buffers went.
  *
  * Turned at each change, before it is made, under the fuse's lock.
  */
@@ -13,8 +14,12 @@ struct fuse_meter {
     int64_t since_ns; /* of the last turn */
     int in_flight, waiting;
     int64_t flight_ns, waited_ns, exposed_ns;
+    int64_t step_flight_ns; /* of flight_ns: when the last step ended */
 };
 
 void fuse_meter_turn(struct fuse_meter *meter, int64_t now_ns);
+/* At the end of a step, which sent so many bytes of buffers: their bytes in a second. 0: not known.
+ */
+double fuse_meter_pace(struct fuse_meter *meter, uint64_t bytes);
 
 #endif

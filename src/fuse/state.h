@@ -60,11 +60,16 @@ struct fuse_blocks {
                       * NULL: nothing is kept */
 };
 
-/* Which buffer is sent at this place of the order. */
+/* Which buffer is sent at this place of the order, and how. */
 struct fuse_word {
+    uint32_t said; /* as it is broadcast: the buffer, and FUSE_WORD_LONG */
     uint32_t buffer;
+    bool long_messages;
     shoal_request_t request; /* of its broadcast */
 };
+
+#define FUSE_WORD_LONG (UINT32_C(1) << 31)
+_Static_assert(FUSE_BUFFERS_MAX < FUSE_WORD_LONG, "a word has room for a buffer's number");
 
 struct fuse {
     struct fuse_place place;
@@ -108,6 +113,8 @@ struct fuse {
     int ready_now;        /* buffers that are ready and not sent */
     bool listening;       /* the next word is on its way here */
     bool moving;          /* a thread submits */
+    uint64_t paced_bytes; /* of counted.wire_bytes: when the last step ended */
+    bool fast;            /* rank 0: the last step was, so that messages are long in this one */
     struct fuse_meter meter;
     struct shoal_fuse_counters counted; /* but for the times */
 };
@@ -160,6 +167,8 @@ struct comm_call fuse_gather_call(const struct fuse *fuse, int buffer);
 
 /* issue.c: submits what can go now. Any thread, lock not held. */
 void fuse_issue(struct fuse *fuse);
+/* At the end of a step: how the next one's buffers travel. */
+void fuse_judge_pace(struct fuse *fuse);
 
 /* agree.c */
 /* Whether all ranks make the same fuse, and can; mine: how it went on this rank. */

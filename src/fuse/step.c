@@ -380,6 +380,7 @@ enum shoal_status fuse_finish(struct fuse *fuse)
     enum shoal_status agreed = fuse->seen ? fuse_agree_order(fuse) : SHOAL_OK;
     if (agreed != SHOAL_OK)
         return fuse_fail(fuse, agreed, "%s", base_error_text());
+    fuse_judge_pace(fuse);
     pthread_mutex_lock(&fuse->lock);
     fuse->counted.steps++;
     fuse->under_way = false;
