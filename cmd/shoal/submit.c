@@ -46,7 +46,8 @@ static const struct argument table[] = {
     [SUBMIT_INSTANCES] = {"instances", 'n', "N", "how many instances (default 1)"},
     [SUBMIT_TYPE] = {"instance-type", 't', "TYPE",
                      "what each is, by the service's instances.conf\n"
-                     "(default local; local_gpu has accelerators)"},
+                     "(default ml.local; ml.g5.xlarge and the like have\n"
+                     "this machine's accelerators)"},
     [SUBMIT_DATA] = {"data", 'i', "[NAME=]WHERE",
                      "s3://bucket/prefix, or a folder that is uploaded; the job\n"
                      "has it in /opt/ml/input/data/NAME (default training)"},

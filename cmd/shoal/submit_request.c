@@ -12,7 +12,7 @@
 #include "submit.h"
 
 #define DEFAULT_IMAGE "python"
-#define DEFAULT_TYPE  "local"
+#define DEFAULT_TYPE  "ml.local" /* "local" alone would keep the SDK from attaching to the job */
 #define REGION        "us-east-1"
 
 /* ---- hyperparameters ---- */
