@@ -156,12 +156,6 @@ def test_stop_waits_for_the_script(shared):
             TrainingJobName="long")
 
 
-def test_limit_of_time(shared):
-    shared.create("limited", "sleep 60", StoppingCondition={"MaxRuntimeInSeconds": 1})
-    job = shared.wait("limited", *ENDED)
-    assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
-
-
 def test_what_is_refused(jobs):
     create, client = jobs.create, jobs.client
     arn = create("one", "sleep 60")
@@ -402,13 +396,17 @@ def test_lost_job_is_tried_again_where_that_was_asked_for(shared):
     assert shared.wait("retry", *ENDED)["TrainingJobStatus"] == "Stopped"
 
 
-def test_interrupted_spot_job_waits_its_time(shared):
+def test_limits_of_time(shared):
+    """Of a running job; and of a spot job that was interrupted and waits."""
     shared.create(
         "spot", "echo up; sleep 60", EnableManagedSpotTraining=True,
-        StoppingCondition={"MaxRuntimeInSeconds": 2, "MaxWaitTimeInSeconds": 2},
+        StoppingCondition={"MaxRuntimeInSeconds": 3, "MaxWaitTimeInSeconds": 3},
     )
     shared.wait_output("spot", "up")
     supervisor_kill(shared, "spot")
+    shared.create("limited", "sleep 60", StoppingCondition={"MaxRuntimeInSeconds": 1})
+    job = shared.wait("limited", *ENDED)
+    assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
     job = shared.wait("spot", *ENDED)
     assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == ("Stopped", "MaxWaitTimeExceeded")
     assert "Interrupted" in transitions(job)
