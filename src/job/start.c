@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "job/instance.h"
 #include "job/packages.h"
+#include "job/start_json.h"
 #include "job/start_state.h"
 
 #define SECRET_BYTES  32
@@ -28,28 +29,6 @@
 
 /* ---- JSON ---- */
 
-static enum shoal_status put(json_t *object, const char *name, json_t *value)
-{
-    if (value == NULL || json_object_set_new(object, name, value) != 0)
-        return base_error(SHOAL_ERR_MEMORY,
-                          "no memory for a job's description, or \"%s\" is not "
-                          "valid UTF-8",
-                          name);
-    return SHOAL_OK;
-}
-
-static enum shoal_status put_text(json_t *object, const char *name, const char *text)
-{
-    return put(object, name, json_string(text));
-}
-
-static enum shoal_status add(json_t *array, json_t *value)
-{
-    if (value == NULL || json_array_append_new(array, value) != 0)
-        return base_error(SHOAL_ERR_MEMORY, "no memory for a job's description");
-    return SHOAL_OK;
-}
-
 /* A list or an object that may be there already; made if it is not. */
 static enum shoal_status member(json_t *object, const char *name, json_t *otherwise, json_t **out)
 {
@@ -58,7 +37,7 @@ static enum shoal_status member(json_t *object, const char *name, json_t *otherw
         json_decref(otherwise);
         return SHOAL_OK;
     }
-    TRY(put(object, name, otherwise));
+    TRY(start_put(object, name, otherwise));
     *out = otherwise;
     return SHOAL_OK;
 }
@@ -109,7 +88,7 @@ bool job_start_code(const json_t *request, char *uri, size_t bytes)
 static enum shoal_status add_words(json_t *program, const json_t *words)
 {
     for (size_t i = 0; i < json_array_size(words); i++)
-        TRY(add(program, json_string(json_string_value(json_array_get(words, i)))));
+        TRY(start_add_text(program, json_string_value(json_array_get(words, i))));
     return SHOAL_OK;
 }
 
@@ -122,11 +101,11 @@ static enum shoal_status add_own_program(const struct job_start_order *order, js
     const json_t *arguments = json_object_get(algorithm, "ContainerArguments");
     char *const *own = order->software->entrypoint;
     for (int i = 0; json_array_size(entrypoint) == 0 && own[i] != NULL; i++)
-        TRY(add(program, json_string(own[i])));
+        TRY(start_add_text(program, own[i]));
     TRY(add_words(program, entrypoint));
     TRY(add_words(program, arguments));
     if (json_array_size(entrypoint) == 0 && json_array_size(arguments) == 0)
-        TRY(add(program, json_string("train")));
+        TRY(start_add_text(program, "train"));
     return SHOAL_OK;
 }
 
@@ -137,8 +116,8 @@ static enum shoal_status add_python_options(const struct job_software *software,
                                       {"--version", software->version},
                                       {"--libraries", software->libraries}};
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
-        TRY(add(program, json_string(options[i][0])));
-        TRY(add(program, json_string(options[i][1])));
+        TRY(start_add_text(program, options[i][0]));
+        TRY(start_add_text(program, options[i][1]));
     }
     return SHOAL_OK;
 }
@@ -155,14 +134,14 @@ static bool starts_train(const struct job_start_order *order)
 static enum shoal_status describe_program(const struct job_start_order *order, json_t *description)
 {
     json_t *program = json_array();
-    TRY(put(description, "program", program));
+    TRY(start_put(description, "program", program));
     if (order->software->kind == JOB_IMAGE_PYTHON) {
-        TRY(add(program, json_string(START_PROGRAM)));
-        TRY(add(program, json_string(JOB_START_COMMAND)));
+        TRY(start_add_text(program, START_PROGRAM));
+        TRY(start_add_text(program, JOB_START_COMMAND));
         TRY(add_python_options(order->software, program));
         if (starts_train(order))
             return SHOAL_OK;
-        TRY(add(program, json_string("--")));
+        TRY(start_add_text(program, "--"));
     }
     return add_own_program(order, program);
 }
@@ -172,7 +151,8 @@ static enum shoal_status describe_program(const struct job_start_order *order, j
 static enum shoal_status add_mount(json_t *mounts, const char *from, const char *to,
                                    const char *access)
 {
-    return add(mounts, json_pack("{s:s, s:s, s:s}", "from", from, "to", to, "access", access));
+    return start_add(mounts,
+                     json_pack("{s:s, s:s, s:s}", "from", from, "to", to, "access", access));
 }
 
 /* Places of the machine that an instance has of its own, so that what lies there is not seen. */
@@ -247,10 +227,10 @@ static enum shoal_status describe_files(const struct job_start_order *order, jso
         TRY(add_cache(mounts));
         directory = JOB_START_DIRECTORY;
     } else {
-        TRY(put_text(description, "root", software->root));
-        TRY(put_text(description, "root_access", "own-copy"));
+        TRY(start_put_text(description, "root", software->root));
+        TRY(start_put_text(description, "root_access", "own-copy"));
     }
-    return put_text(description, "directory", directory);
+    return start_put_text(description, "directory", directory);
 }
 
 /* ---- variables ---- */
@@ -264,15 +244,15 @@ static enum shoal_status put_python_paths(const struct job_software *software, j
     else if (packages_installed(folder, sizeof(folder)))
         packages = START_SHOAL "/python";
     if (*packages != '\0') {
-        TRY(put_text(variables, "PYTHONPATH", packages));
-        TRY(put_text(variables, "SHOAL_BUILD", START_SHOAL "/bin"));
+        TRY(start_put_text(variables, "PYTHONPATH", packages));
+        TRY(start_put_text(variables, "SHOAL_BUILD", START_SHOAL "/bin"));
     }
     snprintf(text, sizeof(text), "%.*s:" SYSTEM_PATH,
              (int)(strrchr(software->python, '/') - software->python), software->python);
-    TRY(put_text(variables, "PATH", text));
-    TRY(put_text(variables, "PYTHONUNBUFFERED", "1"));
-    TRY(put_text(variables, "PIP_DISABLE_PIP_VERSION_CHECK", "1"));
-    return put_text(variables, "PIP_ROOT_USER_ACTION", "ignore");
+    TRY(start_put_text(variables, "PATH", text));
+    TRY(start_put_text(variables, "PYTHONUNBUFFERED", "1"));
+    TRY(start_put_text(variables, "PIP_DISABLE_PIP_VERSION_CHECK", "1"));
+    return start_put_text(variables, "PIP_ROOT_USER_ACTION", "ignore");
 }
 
 static enum shoal_status put_pairs(char *const *pairs, json_t *variables)
@@ -283,7 +263,7 @@ static enum shoal_status put_pairs(char *const *pairs, json_t *variables)
         if (equals == NULL ||
             snprintf(name, sizeof(name), "%.*s", (int)(equals - *pairs), *pairs) >= TEXT_BYTES)
             continue;
-        TRY(put_text(variables, name, equals + 1));
+        TRY(start_put_text(variables, name, equals + 1));
     }
     return SHOAL_OK;
 }
@@ -303,13 +283,13 @@ static enum shoal_status put_internet(const struct job_start_order *order, size_
         return SHOAL_OK;
     snprintf(url, sizeof(url), "http://" HOST_ADDRESS ":%d", INTERNET_PORT);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        TRY(put_text(variables, names[i], url));
+        TRY(start_put_text(variables, names[i], url));
     size_t used = (size_t)snprintf(text, sizeof(text), "localhost,127.0.0.1,host," HOST_ADDRESS);
     for (size_t i = 0; i < host_count && used < sizeof(text); i++)
         used +=
             (size_t)snprintf(text + used, sizeof(text) - used, ",%s", job_host_name((int)i, host));
-    TRY(put_text(variables, "no_proxy", text));
-    return put_text(variables, "NO_PROXY", text);
+    TRY(start_put_text(variables, "no_proxy", text));
+    return start_put_text(variables, "NO_PROXY", text);
 }
 
 /* What keeps the job's ranks apart from strangers. */
@@ -321,7 +301,7 @@ static enum shoal_status put_secret(json_t *variables)
         return base_error(SHOAL_ERR_SYSTEM, "the kernel gives no random bytes");
     for (size_t i = 0; i < sizeof(bytes); i++)
         snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-    return put_text(variables, "SHOAL_SECRET", text);
+    return start_put_text(variables, "SHOAL_SECRET", text);
 }
 
 static bool reaches_service(const struct job_start_order *order)
@@ -334,12 +314,12 @@ static enum shoal_status put_service(const struct job_start_order *order, json_t
     const char *port = strrchr(order->service, ':');
     char url[64];
     snprintf(url, sizeof(url), "http://" HOST_ADDRESS "%s", port != NULL ? port : "");
-    TRY(put_text(variables, "AWS_ENDPOINT_URL", url));
-    TRY(put_text(variables, "S3_ENDPOINT_URL", url));
+    TRY(start_put_text(variables, "AWS_ENDPOINT_URL", url));
+    TRY(start_put_text(variables, "S3_ENDPOINT_URL", url));
     if (order->key == NULL)
         return SHOAL_OK;
-    TRY(put_text(variables, "AWS_ACCESS_KEY_ID", order->key));
-    return put_text(variables, "AWS_SECRET_ACCESS_KEY", order->secret);
+    TRY(start_put_text(variables, "AWS_ACCESS_KEY_ID", order->key));
+    return start_put_text(variables, "AWS_SECRET_ACCESS_KEY", order->secret);
 }
 
 static enum shoal_status describe_variables(const struct job_start_order *order,
@@ -349,13 +329,13 @@ static enum shoal_status describe_variables(const struct job_start_order *order,
     const char *name;
     json_t *value;
     TRY(member(description, "environment", json_object(), &variables));
-    TRY(put_text(variables, "PATH", SYSTEM_PATH));
-    TRY(put_text(variables, "HOME", HOME_FOLDER));
-    TRY(put_text(variables, "LANG", "C.UTF-8"));
-    TRY(put_text(variables, "TRAINING_JOB_NAME", order->name));
-    TRY(put_text(variables, "TRAINING_JOB_ARN", order->arn));
-    TRY(put_text(variables, "AWS_REGION", order->region));
-    TRY(put_text(variables, "AWS_DEFAULT_REGION", order->region));
+    TRY(start_put_text(variables, "PATH", SYSTEM_PATH));
+    TRY(start_put_text(variables, "HOME", HOME_FOLDER));
+    TRY(start_put_text(variables, "LANG", "C.UTF-8"));
+    TRY(start_put_text(variables, "TRAINING_JOB_NAME", order->name));
+    TRY(start_put_text(variables, "TRAINING_JOB_ARN", order->arn));
+    TRY(start_put_text(variables, "AWS_REGION", order->region));
+    TRY(start_put_text(variables, "AWS_DEFAULT_REGION", order->region));
     TRY(put_secret(variables));
     TRY(put_internet(order, json_array_size(json_object_get(description, "instances")), variables));
     if (reaches_service(order))
@@ -364,7 +344,7 @@ static enum shoal_status describe_variables(const struct job_start_order *order,
         TRY(put_python_paths(order->software, variables));
     TRY(put_pairs(order->software->environment, variables));
     json_object_foreach(json_object_get(order->request, "Environment"), name, value)
-        TRY(put_text(variables, name, json_string_value(value)));
+        TRY(start_put_text(variables, name, json_string_value(value)));
     return SHOAL_OK;
 }
 
@@ -376,15 +356,15 @@ static enum shoal_status describe_share(const struct job_start_order *order, int
     const struct job_share *share = &order->need->each[job_need_group(order->need, index)];
     uint64_t accelerators = job_need_accelerators(order->need, order->accelerators, index);
     json_t *limits, *list = json_array();
-    TRY(put(instance, "accelerators", list));
+    TRY(start_put(instance, "accelerators", list));
     for (int i = 0; i < JOB_ACCELERATORS_MAX; i++)
         if ((accelerators >> i & 1) != 0)
-            TRY(add(list, json_integer(i)));
+            TRY(start_add(list, json_integer(i)));
     TRY(member(instance, "limits", json_object(), &limits));
     if (share->memory_limited)
-        TRY(put(limits, "memory_bytes", json_integer((json_int_t)share->memory_bytes)));
+        TRY(start_put(limits, "memory_bytes", json_integer((json_int_t)share->memory_bytes)));
     if (share->cores_limited)
-        TRY(put(limits, "core_thousands", json_integer((json_int_t)share->core_thousands)));
+        TRY(start_put(limits, "core_thousands", json_integer((json_int_t)share->core_thousands)));
     return SHOAL_OK;
 }
 
@@ -393,7 +373,7 @@ static enum shoal_status describe_doors(const struct job_start_order *order, jso
     json_t *doors;
     TRY(member(description, "doors", json_array(), &doors));
     if (!order->is_offline && !is_isolated(order))
-        TRY(add(doors, json_pack("{s:i, s:s}", "port", INTERNET_PORT, "to", JOB_INTERNET)));
+        TRY(start_add(doors, json_pack("{s:i, s:s}", "port", INTERNET_PORT, "to", JOB_INTERNET)));
     if (!reaches_service(order))
         return SHOAL_OK;
     const char *port = strrchr(order->service, ':');
@@ -401,7 +381,7 @@ static enum shoal_status describe_doors(const struct job_start_order *order, jso
     if (port == NULL || sscanf(port + 1, "%d", &number) != 1)
         return base_error(SHOAL_ERR_ARGUMENT, "the service's address '%s' has no port",
                           order->service);
-    return add(doors, json_pack("{s:i, s:s}", "port", number, "to", order->service));
+    return start_add(doors, json_pack("{s:i, s:s}", "port", number, "to", order->service));
 }
 
 enum shoal_status job_start_describe(const struct job_start_order *order, json_t *description)

@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "job/start.h"
+#include "job/start_json.h"
 #include "job/start_state.h"
 #include "job/start_text.h"
 
@@ -41,21 +42,11 @@ static enum shoal_status no_memory(void)
     return base_error(SHOAL_ERR_MEMORY, "no memory for a command");
 }
 
-static enum shoal_status add(json_t *words, const char *word)
-{
-    return json_array_append_new(words, json_string(word)) == 0 ? SHOAL_OK : no_memory();
-}
-
-static enum shoal_status put(json_t *object, const char *name, json_t *value)
-{
-    return value != NULL && json_object_set_new(object, name, value) == 0 ? SHOAL_OK : no_memory();
-}
-
 static enum shoal_status put_json(json_t *variables, const char *name, const json_t *value)
 {
     char *text;
     TRY(start_text_json(value, &text));
-    enum shoal_status status = put(variables, name, json_string(text));
+    enum shoal_status status = start_put(variables, name, json_string(text));
     base_free(text);
     return status;
 }
@@ -86,15 +77,15 @@ static enum shoal_status add_program(const struct start_facts *facts, enum start
     const char *program = facts->program;
     if (entry == START_SHELL) {
         snprintf(text, sizeof(text), "%s%s", *program == '/' ? "" : "./", program);
-        return add(words, text);
+        return start_add_text(words, text);
     }
-    TRY(add(words, python));
+    TRY(start_add_text(words, python));
     if (entry == START_SCRIPT)
-        return add(words, program);
-    TRY(add(words, "-m"));
+        return start_add_text(words, program);
+    TRY(start_add_text(words, "-m"));
     int length = (int)strlen(program) - (ends_with(program, ".py") ? 3 : 0);
     snprintf(text, sizeof(text), "%.*s", length, program);
-    return add(words, text);
+    return start_add_text(words, text);
 }
 
 static enum shoal_status add_script(const struct start_facts *facts, enum start_entry entry,
@@ -121,7 +112,7 @@ static enum shoal_status take_export(const char *word, json_t *variables)
         return SHOAL_OK; /* ranks have all variables */
     json_t *name = json_stringn(word, (size_t)(equals - word));
     enum shoal_status status =
-        name != NULL ? put(variables, json_string_value(name), json_string(equals + 1))
+        name != NULL ? start_put(variables, json_string_value(name), json_string(equals + 1))
                      : no_memory();
     json_decref(name);
     return status;
@@ -141,7 +132,7 @@ static enum shoal_status take_options(const char *options, json_t *variables)
         char *value = strtok_r(NULL, " \t\n", &rest);
         if (value != NULL)
             status = is_export ? take_export(value, variables)
-                               : put(variables, "NCCL_DEBUG", json_string(value));
+                               : start_put(variables, "NCCL_DEBUG", json_string(value));
     }
     base_free(copy);
     return status;
@@ -191,13 +182,13 @@ static enum shoal_status add_server(const struct start_facts *facts, const char 
     char *text, index[16];
     command->background = json_array();
     snprintf(index, sizeof(index), "%d", host_index(facts));
-    TRY(add(command->background, python));
-    TRY(add(command->background, "-c"));
-    TRY(add(command->background, server_program));
+    TRY(start_add_text(command->background, python));
+    TRY(start_add_text(command->background, "-c"));
+    TRY(start_add_text(command->background, server_program));
     TRY(start_text_json(cluster, &text));
-    enum shoal_status status = add(command->background, text);
+    enum shoal_status status = start_add_text(command->background, text);
     base_free(text);
-    return status == SHOAL_OK ? add(command->background, index) : status;
+    return status == SHOAL_OK ? start_add_text(command->background, index) : status;
 }
 
 static enum shoal_status add_servers(const struct start_facts *facts, const char *python,
@@ -260,22 +251,22 @@ static enum shoal_status add_launcher(int ranks, bool with_tags, bool with_rank,
     const char *const rank[] = {START_PROGRAM, JOB_START_COMMAND, "--rank", "--"};
     command->words = json_array();
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        TRY(add(command->words, words[i]));
+        TRY(start_add_text(command->words, words[i]));
     for (size_t i = 0; with_rank && i < sizeof(rank) / sizeof(rank[0]); i++)
-        TRY(add(command->words, rank[i]));
+        TRY(start_add_text(command->words, rank[i]));
     return json_array_extend(command->words, command->shown) == 0 ? SHOAL_OK : no_memory();
 }
 
 static enum shoal_status put_torch(const struct start_facts *facts, json_t *variables)
 {
     const char *job = getenv("TRAINING_JOB_NAME");
-    TRY(put(variables, "GROUP_RANK", json_sprintf("%d", host_index(facts))));
-    TRY(put(variables, "GROUP_WORLD_SIZE",
-            json_sprintf("%zu", json_array_size(facts->distribution_hosts))));
-    TRY(put(variables, "TORCHELASTIC_RUN_ID", json_string(job != NULL ? job : "none")));
-    TRY(put(variables, "TORCHELASTIC_RESTART_COUNT", json_string("0")));
-    TRY(put(variables, "TORCHELASTIC_MAX_RESTARTS", json_string("0")));
-    return put(variables, "NCCL_PROTO", json_string("simple"));
+    TRY(start_put(variables, "GROUP_RANK", json_sprintf("%d", host_index(facts))));
+    TRY(start_put(variables, "GROUP_WORLD_SIZE",
+                  json_sprintf("%zu", json_array_size(facts->distribution_hosts))));
+    TRY(start_put(variables, "TORCHELASTIC_RUN_ID", json_string(job != NULL ? job : "none")));
+    TRY(start_put(variables, "TORCHELASTIC_RESTART_COUNT", json_string("0")));
+    TRY(start_put(variables, "TORCHELASTIC_MAX_RESTARTS", json_string("0")));
+    return start_put(variables, "NCCL_PROTO", json_string("simple"));
 }
 
 static enum shoal_status make_torch(const struct start_facts *facts, enum start_entry entry,

@@ -14,6 +14,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "job/start_json.h"
 
 #define REAL_BYTES     64
 #define DIGITS_MAX     17
@@ -63,23 +64,6 @@ static void put_real(FILE *out, double value)
 
 /* ---- JSON ---- */
 
-static int compare_keys(const void *first, const void *second)
-{
-    return strcmp(*(const char *const *)first, *(const char *const *)second);
-}
-
-/* The keys in their order; the list is released by base_free. */
-static enum shoal_status sorted_keys(const json_t *object, const char ***out)
-{
-    size_t count = 0;
-    const char *key;
-    json_t *value;
-    TRY(BASE_NEW_ARRAY(out, json_object_size(object) + 1, "a text"));
-    json_object_foreach((json_t *)object, key, value)(*out)[count++] = key;
-    qsort(*out, count, sizeof(**out), compare_keys);
-    return SHOAL_OK;
-}
-
 typedef enum shoal_status (*put_function)(FILE *out, const json_t *value, int depth);
 
 static enum shoal_status put_json_text(FILE *out, const json_t *value)
@@ -120,7 +104,7 @@ static enum shoal_status put_text(FILE *out, const json_t *value, bool python)
 static enum shoal_status put_object(FILE *out, const json_t *object, bool python, int depth)
 {
     const char **keys, *separator = "";
-    TRY(sorted_keys(object, &keys));
+    TRY(start_names(object, &keys));
     enum shoal_status status = SHOAL_OK;
     fputc('{', out);
     for (size_t i = 0; keys[i] != NULL && status == SHOAL_OK; i++) {
@@ -195,7 +179,7 @@ static enum shoal_status put_argument(FILE *out, const json_t *value, int depth)
         return SHOAL_OK;
     if (!json_is_object(value))
         return put_value(out, value, true, depth);
-    TRY(sorted_keys(value, &keys));
+    TRY(start_names(value, &keys));
     enum shoal_status status = SHOAL_OK;
     for (size_t i = 0; keys[i] != NULL && status == SHOAL_OK; i++) {
         const json_t *item = json_object_get(value, keys[i]);
