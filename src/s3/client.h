@@ -104,7 +104,7 @@ enum s3_code s3_client_copy(struct s3_client *client, const struct s3_client_cop
 enum s3_code s3_client_get(struct s3_client *client, const char *bucket, const char *key,
                            const struct s3_object *known, int fd);
 /* One byte behind the other, from `first`, `bytes` of them (-1: all). A failure of `piece` ends it
- * with S3_INTERNAL_ERROR and its text. */
+ * with S3_INTERNAL_ERROR and its text. BAD_DIGEST comes behind the last byte, of whole objects. */
 struct s3_sink {
     enum shoal_status (*piece)(void *user, const void *data, size_t bytes);
     void *user;

@@ -175,15 +175,82 @@ static enum s3_code range_get(struct range *range)
     }
 }
 
+/* --------------------------------------------------------------------------------------- checks */
+
+static enum s3_code bytes_wrong(const char *bucket, const char *key, const char *what)
+{
+    return s3_error(S3_BAD_DIGEST,
+                    "what came of s3://%s/%s is not what it should be: its %s is another one",
+                    bucket, key, what);
+}
+
+/* Of all bytes of an object, one after the other: what it can be compared by. */
+static enum s3_code whole_begin(const struct s3_object *object, struct s3_digest *out)
+{
+    if (object->checksum.algorithm == S3_NO_CHECKSUM && object->part_count == 0)
+        return s3_digest_init(out, S3_NO_CHECKSUM);
+    return s3_digest_init_checksum(out, object->checksum.algorithm);
+}
+
+static enum s3_code md5_check(const struct range *range, const struct s3_digest_result *result)
+{
+    char hex[2 * S3_MD5_BYTES + 1];
+    s3_hex(result->md5, S3_MD5_BYTES, hex);
+    return strcasecmp(hex, range->object.etag) == 0 ? S3_OK
+                                                    : bytes_wrong(range->bucket, range->key, "MD5");
+}
+
+static enum s3_code checksum_check(const char *bucket, const char *key,
+                                   const struct s3_checksum *expected,
+                                   const unsigned char bytes[S3_CHECKSUM_BYTES_MAX])
+{
+    char text[S3_CHECKSUM_TEXT_BYTES];
+    if (expected->algorithm == S3_NO_CHECKSUM || expected->text[0] == '\0')
+        return S3_OK;
+    s3_base64(bytes, s3_algorithm_bytes(expected->algorithm), text);
+    return strcmp(text, expected->text) == 0
+               ? S3_OK
+               : bytes_wrong(bucket, key, s3_algorithm_name(expected->algorithm));
+}
+
+/* --------------------------------------------------------------------------------- one by one */
+
+struct reading {
+    const struct s3_sink *sink;
+    struct s3_digest digest;
+    bool is_counting; /* the digest is begun */
+};
+
 static enum shoal_status piece_give(struct range *range, const void *data, size_t bytes)
 {
-    const struct s3_sink *sink = range->user;
-    return sink->piece(sink->user, data, bytes);
+    struct reading *reading = range->user;
+    enum s3_code code = S3_OK;
+    if (range->is_whole && !reading->is_counting) {
+        code = whole_begin(&range->object, &reading->digest);
+        reading->is_counting = code == S3_OK;
+    }
+    if (code == S3_OK && reading->is_counting)
+        code = s3_digest_add(&reading->digest, data, bytes);
+    if (code != S3_OK)
+        return base_error(SHOAL_ERR_SYSTEM, "%s", base_error_text());
+    return reading->sink->piece(reading->sink->user, data, bytes);
+}
+
+static enum s3_code reading_check(const struct range *range, struct reading *reading)
+{
+    struct s3_digest_result result;
+    if (!reading->is_counting)
+        return S3_OK;
+    S3_TRY(s3_digest_end(&reading->digest, &result));
+    if (reading->digest.md5 != NULL)
+        return md5_check(range, &result);
+    return checksum_check(range->bucket, range->key, &range->object.checksum, result.checksum);
 }
 
 enum s3_code s3_client_read(struct s3_client *client, const char *bucket, const char *key,
                             int64_t first, int64_t bytes, const struct s3_sink *sink)
 {
+    struct reading reading = {.sink = sink};
     struct range range = {.client = client,
                           .bucket = bucket,
                           .key = key,
@@ -192,8 +259,12 @@ enum s3_code s3_client_read(struct s3_client *client, const char *bucket, const 
                           .bytes = bytes,
                           .is_whole = first == 0 && bytes < 0,
                           .take = piece_give,
-                          .user = (void *)sink};
-    return bytes == 0 ? S3_OK : range_get(&range);
+                          .user = &reading};
+    enum s3_code code = bytes == 0 ? S3_OK : range_get(&range);
+    if (code == S3_OK)
+        code = reading_check(&range, &reading);
+    s3_digest_release(&reading.digest);
+    return code;
 }
 
 /* ------------------------------------------------------------------------------------- whole files
@@ -204,7 +275,6 @@ struct fetch {
     const char *bucket, *key;
     int fd;
     struct s3_object object;
-    enum s3_algorithm algorithm; /* of the parts' checksums */
     int64_t part_bytes, count;
     unsigned char (*checksums)[S3_CHECKSUM_BYTES_MAX];
 };
@@ -221,14 +291,12 @@ struct fetch_part {
 
 static enum s3_code digest_begin(struct fetch_part *part, const struct range *range)
 {
-    const struct s3_object *object = range->is_whole ? &range->object : &part->fetch->object;
-    enum s3_algorithm algorithm = object->checksum.algorithm;
+    struct fetch *fetch = part->fetch;
     part->is_counting = true;
-    if (range->is_whole)
-        part->fetch->object = *object;
-    if (algorithm == S3_NO_CHECKSUM && range->is_whole && object->part_count == 0)
-        return s3_digest_init(&part->digest, S3_NO_CHECKSUM);
-    return s3_digest_init_checksum(&part->digest, algorithm);
+    if (!range->is_whole)
+        return s3_digest_init_checksum(&part->digest, fetch->object.checksum.algorithm);
+    fetch->object = range->object;
+    return whole_begin(&range->object, &part->digest);
 }
 
 static enum s3_code gathered_write(struct fetch_part *part)
@@ -265,21 +333,6 @@ static enum shoal_status bytes_take(struct range *range, const void *data, size_
     return code == S3_OK ? SHOAL_OK : base_error(SHOAL_ERR_SYSTEM, "%s", base_error_text());
 }
 
-static enum s3_code fetch_wrong(const struct fetch *fetch, const char *what)
-{
-    return s3_error(S3_BAD_DIGEST,
-                    "what came of s3://%s/%s is not what it should be: its %s is "
-                    "another one",
-                    fetch->bucket, fetch->key, what);
-}
-
-static enum s3_code md5_check(const struct fetch *fetch, const struct s3_digest_result *result)
-{
-    char hex[2 * S3_MD5_BYTES + 1];
-    s3_hex(result->md5, S3_MD5_BYTES, hex);
-    return strcasecmp(hex, fetch->object.etag) == 0 ? S3_OK : fetch_wrong(fetch, "MD5");
-}
-
 static enum s3_code part_get(struct range *range)
 {
     struct fetch_part *part = range->user;
@@ -294,7 +347,7 @@ static enum s3_code part_get(struct range *range)
     S3_TRY(s3_digest_end(&part->digest, &result));
     memcpy(fetch->checksums[range->first / fetch->part_bytes], result.checksum,
            sizeof(result.checksum));
-    return part->digest.md5 != NULL ? md5_check(fetch, &result) : S3_OK;
+    return part->digest.md5 != NULL ? md5_check(range, &result) : S3_OK;
 }
 
 static enum s3_code part_run(void *user, int64_t index)
@@ -323,22 +376,17 @@ static enum s3_code part_run(void *user, int64_t index)
 }
 
 /* The parts' checksums, as one, against the object's. */
-static enum s3_code checksum_check(struct fetch *fetch)
+static enum s3_code parts_check(struct fetch *fetch)
 {
     const struct s3_checksum *expected = &fetch->object.checksum;
-    char text[S3_CHECKSUM_TEXT_BYTES];
-    if (expected->algorithm == S3_NO_CHECKSUM || expected->text[0] == '\0' ||
-        fetch->object.bytes == 0)
+    if (expected->algorithm == S3_NO_CHECKSUM || fetch->object.bytes == 0)
         return S3_OK;
     for (int64_t i = 1; i < fetch->count; i++) {
         int64_t left = fetch->object.bytes - i * fetch->part_bytes;
         s3_checksum_combine(expected->algorithm, fetch->checksums[0], fetch->checksums[i],
                             (uint64_t)(left < fetch->part_bytes ? left : fetch->part_bytes));
     }
-    s3_base64(fetch->checksums[0], s3_algorithm_bytes(expected->algorithm), text);
-    return strcmp(text, expected->text) == 0
-               ? S3_OK
-               : fetch_wrong(fetch, s3_algorithm_name(expected->algorithm));
+    return checksum_check(fetch->bucket, fetch->key, expected, fetch->checksums[0]);
 }
 
 /* One request takes what is no longer than a part; of more must be known how much it is. */
@@ -380,7 +428,7 @@ enum s3_code s3_client_get(struct s3_client *client, const char *bucket, const c
     if (code == S3_OK)
         code = s3_client_side_by_side(client, fetch.count, part_run, &fetch);
     if (code == S3_OK)
-        code = checksum_check(&fetch);
+        code = parts_check(&fetch);
     base_free(fetch.checksums);
     return code;
 }

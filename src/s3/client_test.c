@@ -531,6 +531,11 @@ static void changed_bytes_are_seen(void **state)
         s3_client_get(served->relayed, "bkt", "md5", &(struct s3_object){.bytes = 5000}, to),
         S3_BAD_DIGEST);
     assert_non_null(strstr(base_error_text(), "MD5"));
+    s3_client_free(served->relayed);
+    served->relayed = client_to(served, served->relay.port);
+    assert_int_equal(
+        s3_client_read(served->relayed, "bkt", "crc", 0, -1, &(struct s3_sink){collect, &to}),
+        S3_BAD_DIGEST);
     close(to);
 }
 
