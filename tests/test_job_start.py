@@ -75,9 +75,9 @@ class Job:
         assert out.returncode == 0, out.stderr
         return json.loads(out.stdout)
 
-    def run(self):
+    def run(self, **members):
         """Its record, and what each instance printed, without times."""
-        description = self.describe() | {"name": "trial", "failure_grace_s": 5}
+        description = self.describe() | {"name": "trial", "failure_grace_s": 5, **members}
         for host, instance in zip(self.hosts, description["instances"], strict=True):
             instance["log"] = str(self.folder / f"{host}.log")
         (self.folder / "job.json").write_text(json.dumps(description))
@@ -160,6 +160,20 @@ def test_failing_script_leaves_its_last_words(tmp_path):
     assert reason.startswith('AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "')
     assert "ValueError: bad data" in reason and "train.py --lr 0.1" in reason
     assert "begins\nTraceback (most recent call last):" in job.logs[0]
+
+
+def test_script_hears_that_it_is_to_end(tmp_path):
+    code = {"train.py": """
+        import signal, sys, time
+        def end(*_):
+            open("/opt/ml/model/saved", "w").write("in time")
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, end)
+        time.sleep(600)
+        """}
+    job = Job(tmp_path, code=code, HyperParameters=hyperparameters())
+    assert job.run(max_runtime_s=1)["outcome"] == "MaxRuntimeExceeded"
+    assert job.output("model/saved") == "in time"
 
 
 def test_shell_script_is_an_entry_point(tmp_path):
@@ -355,3 +369,21 @@ def test_compiled_bindings_of_the_user_are_there(tmp_path, monkeypatch):
     job = Job(tmp_path, code=code, HyperParameters=hyperparameters())
     assert job.completes()[0].splitlines()[-1] == "bits"
     assert [file.name for file in cache.iterdir()] == ["binding.so"]
+
+
+@pytest.mark.skipif(shutil.which("podman") is None, reason="podman is not installed")
+def test_container_image_is_fetched_and_unpacked(tmp_path, root):
+    name = f"localhost/shoal-test-{os.getpid()}:1"
+    program = root / "usr/bin/train"
+    program.write_text('#!/bin/sh\necho "$PWD $WORD" > /opt/ml/model/said\n')
+    program.chmod(0o755)
+    pack = subprocess.run(["tar", "-C", root, "-c", "."], capture_output=True, check=True)
+    changes = ["--change", "ENV WORD=w", "--change", "WORKDIR /opt/program"]
+    subprocess.run(["podman", "import", "-q", *changes, "-", name], input=pack.stdout, check=True)
+    try:
+        job = Job(tmp_path / "job", image="container",
+                  AlgorithmSpecification={"TrainingImage": name})
+        job.completes()
+    finally:
+        subprocess.run(["podman", "rmi", name], check=True)
+    assert job.output("model/said") == "/opt/program w\n"
