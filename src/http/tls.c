@@ -148,15 +148,21 @@ void tls_free(struct tls *tls)
 /* ---- what is issued ----------------------------------------------------------------------------
  */
 
-/* The address that a client without a name for this machine has called. */
+/* The address that a client without a name for this machine has called, as it wrote it: without
+ * scope, and one of IPv4 also where the listener is of both kinds. */
 static bool own_address(gnutls_session_t session, char host[HOST_BYTES])
 {
+    static const char mapped[] = "::ffff:";
     struct sockaddr_storage address;
     socklen_t bytes = sizeof(address);
-    return getsockname(gnutls_transport_get_int(session), (struct sockaddr *)&address, &bytes) ==
-               0 &&
-           getnameinfo((struct sockaddr *)&address, bytes, host, HOST_BYTES, NULL, 0,
-                       NI_NUMERICHOST) == 0;
+    if (getsockname(gnutls_transport_get_int(session), (struct sockaddr *)&address, &bytes) != 0 ||
+        getnameinfo((struct sockaddr *)&address, bytes, host, HOST_BYTES, NULL, 0,
+                    NI_NUMERICHOST) != 0)
+        return false;
+    host[strcspn(host, "%")] = '\0';
+    if (strncmp(host, mapped, sizeof(mapped) - 1) == 0 && strchr(host, '.') != NULL)
+        memmove(host, host + sizeof(mapped) - 1, strlen(host) - sizeof(mapped) + 2);
+    return true;
 }
 
 static enum shoal_status issue(struct tls *tls, gnutls_session_t session, const char *name,
