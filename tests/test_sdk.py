@@ -2,6 +2,7 @@
 """The SageMaker SDKs, unmodified, as clients of `shoal serve`: by the front, and by its address."""
 
 import io
+import os
 import subprocess
 import tarfile
 from pathlib import Path
@@ -120,6 +121,10 @@ def write_digits(file):
     file.write_text("".join(",".join(map(str, (*row, label))) + "\n" for row, label in rows))
 
 
+@pytest.mark.skipif(
+    bool(os.environ.get("SHOAL_SANITIZE")),
+    reason="Python does not load a library that is built with a sanitizer",
+)
 def test_a_job_of_two_instances(service, python, tmp_path):
     version = python.parent.parent.name
     write_digits(tmp_path / "digits.csv")
