@@ -80,12 +80,12 @@ static enum shoal_status read_place(const char *text, struct channel_uri *uri)
 /* A folder of the job, without '/' at its end, that does not hide /opt/ml. */
 static enum shoal_status read_local(const char *text, char out[CHANNEL_PATH_BYTES])
 {
+    static const char ml[] = CHANNEL_ML;
     size_t bytes = strlen(text);
     while (bytes > 1 && text[bytes - 1] == '/')
         bytes--;
-    const char *behind = CHANNEL_ML + strnlen(CHANNEL_ML, bytes);
-    bool hides_ml =
-        strncmp(CHANNEL_ML, text, bytes) == 0 && (bytes == 1 || *behind == '/' || *behind == '\0');
+    bool hides_ml = bytes < sizeof(ml) && strncmp(ml, text, bytes) == 0 &&
+                    (bytes == 1 || ml[bytes] == '/' || ml[bytes] == '\0');
     if (*text != '/' || bytes >= CHANNEL_PATH_BYTES || hides_ml)
         return base_error(SHOAL_ERR_ARGUMENT,
                           "the LocalPath of checkpoints, '%.300s', must be a folder such as "
