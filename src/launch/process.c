@@ -22,6 +22,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 
+#define GONE       " (deleted)" /* behind the path of a program whose file was removed or replaced */
 #define STAT_BYTES 512
 
 void launch_fd_close(int *fd)
@@ -44,6 +45,11 @@ enum shoal_status launch_own_path(char path[LAUNCH_PATH_BYTES])
     if (bytes < 0)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "finding this program");
     path[bytes] = '\0';
+    /* A file that took its place, as an update does, is this program too. */
+    size_t kept = (size_t)bytes - (sizeof(GONE) - 1);
+    if ((size_t)bytes > sizeof(GONE) - 1 && strcmp(path + kept, GONE) == 0 &&
+        access(path, F_OK) != 0)
+        path[kept] = '\0';
     return SHOAL_OK;
 }
 

@@ -44,7 +44,8 @@ void launch_process_close(struct launch_process *process); /* the three ends; -1
 void launch_fd_close(int *fd);                             /* sets it to -1; -1 allowed */
 
 #define LAUNCH_PATH_BYTES 4096
-/* Where this program lies. SHOAL_ERR_SYSTEM. */
+/* Where this program lies, also when another file has taken its place since it was started.
+ * SHOAL_ERR_SYSTEM. */
 enum shoal_status launch_own_path(char path[LAUNCH_PATH_BYTES]);
 
 /* Sends the signal to every descendant of `root`; their number. Without /proc: 0. */
