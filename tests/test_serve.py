@@ -210,8 +210,8 @@ def test_unknown_operations_are_named(service):
         service.client("iam").list_users()
     with pytest.raises(ClientError, match="UnknownOperationException.*'ListApps'"):
         service.client("sagemaker").list_apps()
-    with pytest.raises(ClientError, match="UnknownOperationException.*'ListMetrics'"):
-        service.client("cloudwatch").list_metrics()
+    with pytest.raises(ClientError, match="UnknownOperationException.*'ListDashboards'"):
+        service.client("cloudwatch").list_dashboards()
 
 
 def test_env_is_what_a_client_needs(tmp_path):

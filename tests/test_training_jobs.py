@@ -196,6 +196,14 @@ def test_bodies_that_are_none(shared):
         refused(code, [], client.describe_training_job, TrainingJobName="x")
 
 
+def test_tokens_that_are_none(shared):
+    list_jobs, search = shared.client.list_training_jobs, shared.client.search
+    for token in ("x", "1", "-", "9" * 40):
+        refused("ValidationException", ["Invalid NextToken"], list_jobs, NextToken=token)
+    refused("ValidationException", ["Invalid NextToken"], search, Resource="TrainingJob",
+            NextToken="-1")
+
+
 def test_queue_keeps_order_and_priority(jobs):
     go = "test -e /opt/ml/output/go || sleep 0.2; date +%s%N"
     jobs.create("first", "echo up; sleep 60", kind="ml.all")
@@ -271,12 +279,6 @@ def test_lists_tags_and_searches(jobs):
     refused("ValidationException", ["no time"], client.search, Resource="TrainingJob",
             SearchExpression={"Filters": [
                 {"Name": "CreationTime", "Operator": "LessThan", "Value": "soon"}]})
-
-    for token in ("x", "1", "-", "9" * 40):
-        refused("ValidationException", ["Invalid NextToken"], client.list_training_jobs,
-                NextToken=token)
-    refused("ValidationException", ["Invalid NextToken"], client.search, Resource="TrainingJob",
-            NextToken="-1")
 
     arn = jobs.describe("job-0")["TrainingJobArn"]
     tags = {"team": "c", "k": ""}
