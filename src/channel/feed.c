@@ -32,8 +32,12 @@
 #define COPY_BYTES   ((size_t)64 << 10)
 #define SPLICE_BYTES ((size_t)1 << 20)
 
+struct source;
+
 struct feed {
     int folder_fd; /* the job's */
+    json_t *list;  /* of feed.json */
+    struct source *sources;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool has_failed;
@@ -44,6 +48,7 @@ struct feed {
 /* A channel. */
 struct source {
     struct feed *feed;
+    struct stream *streams;
     struct channel_pipe pipe;
     int folder_fd;
     const char *records; /* mapped */
@@ -345,19 +350,18 @@ static enum shoal_status start_streams(struct source *source)
 {
     pthread_attr_t attributes;
     pthread_t thread;
-    struct stream *streams;
     size_t count = json_array_size(source->pipe.hosts);
-    TRY(BASE_NEW_ARRAY(&streams, count + 1, "a channel's pipes"));
+    TRY(BASE_NEW_ARRAY(&source->streams, count + 1, "a channel's pipes"));
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     int error_number = 0;
     for (size_t i = 0; error_number == 0 && i < count; i++) {
-        streams[i] =
+        source->streams[i] =
             (struct stream){.source = source,
                             .host = json_string_value(json_array_get(source->pipe.hosts, i)),
                             .rank = (uint32_t)i};
-        error_number = pthread_create(&thread, &attributes, feed_stream, &streams[i]);
+        error_number = pthread_create(&thread, &attributes, feed_stream, &source->streams[i]);
     }
     pthread_attr_destroy(&attributes);
     if (error_number != 0)
@@ -365,19 +369,16 @@ static enum shoal_status start_streams(struct source *source)
     return SHOAL_OK;
 }
 
-static enum shoal_status start(struct feed *feed, const json_t *list)
+static enum shoal_status start(struct feed *feed)
 {
-    struct source *sources;
-    size_t i;
-    const json_t *object;
-    TRY(BASE_NEW_ARRAY(&sources, json_array_size(list) + 1, "a job's pipes"));
-    json_array_foreach(list, i, object)
-    {
-        sources[i].feed = feed;
-        TRY(read_source(object, &sources[i]));
+    size_t count = json_array_size(feed->list);
+    TRY(BASE_NEW_ARRAY(&feed->sources, count + 1, "a job's pipes"));
+    for (size_t i = 0; i < count; i++) {
+        feed->sources[i].feed = feed;
+        TRY(read_source(json_array_get(feed->list, i), &feed->sources[i]));
     }
-    for (i = 0; i < json_array_size(list); i++)
-        TRY(start_streams(&sources[i]));
+    for (size_t i = 0; i < count; i++)
+        TRY(start_streams(&feed->sources[i]));
     return SHOAL_OK;
 }
 
@@ -387,10 +388,10 @@ static enum shoal_status feed_all(struct feed *feed, const char *folder)
     char path[CHANNEL_PATH_BYTES];
     snprintf(path, sizeof(path), "%s/" CHANNEL_FOLDER "/" CHANNEL_FEED_FILE, folder);
     feed->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const json_t *list = json_load_file(path, 0, &error);
-    if (feed->folder_fd < 0 || list == NULL)
+    feed->list = json_load_file(path, 0, &error);
+    if (feed->folder_fd < 0 || feed->list == NULL)
         return base_error(SHOAL_ERR_SYSTEM, "%s: %s", path, error.text);
-    TRY(start(feed, list));
+    TRY(start(feed));
     pthread_mutex_lock(&feed->lock);
     while (!feed->has_failed)
         pthread_cond_wait(&feed->changed, &feed->lock);
