@@ -22,6 +22,7 @@ import multiprocessing
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -395,6 +396,7 @@ def show(result):
 
 def main():
     arguments = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the servers end with this
     wanted = arguments.only or ["large", "small", "list"]
     result = {"machine": machine.describe(), "arguments": vars(arguments)}
     if "large" in wanted:
