@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SageMaker SDKs, unmodified, as clients of `shoal serve`: by the front, and by its address."""
+"""The SageMaker SDKs, unmodified, as clients of `shoal serve`, by scripts without a configuration.
+
+`make demo` runs one by the service's address.
+"""
 
 import io
 import os
@@ -42,7 +45,7 @@ estimator = PyTorch(
     entry_point="train.py", source_dir=sys.argv[2], instance_type="ml.p4d.24xlarge",
     instance_count=2, framework_version="2.0.1", py_version="py310",
     distribution={"smdistributed": {"dataparallel": {"enabled": True}}},
-    hyperparameters={"epochs": 3}, sagemaker_session=session,
+    hyperparameters={"epochs": 3}, sagemaker_session=session, role=sagemaker.get_execution_role(),
 )
 estimator.fit(session.upload_data(sys.argv[1], key_prefix="digits"), wait=False)
 job = estimator.latest_training_job.name
@@ -52,7 +55,7 @@ print(estimator.model_data)
     "v3": """
 import logging, sys, time
 logging.disable(logging.INFO)
-from sagemaker.core.helper.session_helper import Session
+from sagemaker.core.helper.session_helper import Session, get_execution_role
 from sagemaker.train import ModelTrainer
 from sagemaker.train.configs import Compute, InputData, SourceCode
 from sagemaker.train.distributed import Torchrun
@@ -63,7 +66,7 @@ trainer = ModelTrainer(
     source_code=SourceCode(source_dir=sys.argv[2], entry_script="train.py"),
     compute=Compute(instance_type="ml.p4d.24xlarge", instance_count=2),
     distributed=Torchrun(), hyperparameters={"epochs": 3},
-    role="arn:aws:iam::000000000000:role/shoal",
+    role=get_execution_role(),
 )
 data = session.upload_data(sys.argv[1], session.default_bucket(), key_prefix="digits")
 trainer.train([InputData(channel_name="training", data_source=data)], wait=False)
@@ -75,23 +78,6 @@ print(job.model_artifacts.s3_model_artifacts)
 """,
 }
 
-# The name of Session and of get_execution_role in both.
-SESSION = """
-import logging, sys
-logging.disable(logging.INFO)
-try:
-    from sagemaker.core.helper.session_helper import Session, get_execution_role
-except ImportError:
-    from sagemaker import Session, get_execution_role
-session = Session()
-bucket = session.default_bucket()
-print(bucket)
-print(session.upload_data(sys.argv[1], bucket, key_prefix="data"))
-print(session.read_s3_file(bucket, "data/digits.csv"))
-print(get_execution_role())
-"""
-ROLE = "arn:aws:iam::000000000000:role/shoal"
-
 
 def run(python, code, environment, *arguments):
     out = subprocess.run(
@@ -101,16 +87,6 @@ def run(python, code, environment, *arguments):
     )
     assert out.returncode == 0, out.stderr
     return [line for line in out.stdout.splitlines() if " INFO " not in line]
-
-
-def test_a_session_that_knows_of_no_service(service, python, tmp_path):
-    file = tmp_path / "digits.csv"
-    file.write_text("1,2,3")
-    environment = service.environment("--front", HOME=str(tmp_path))
-    del environment["AWS_ENDPOINT_URL"], environment["SAGEMAKER_USER_CONFIG_OVERRIDE"]
-    bucket = "sagemaker-us-east-1-000000000000"
-    said = run(python, SESSION, environment, file)
-    assert said == [bucket, f"s3://{bucket}/data/digits.csv", "1,2,3", ROLE]
 
 
 def write_digits(file):
@@ -125,13 +101,16 @@ def write_digits(file):
     bool(os.environ.get("SHOAL_SANITIZE")),
     reason="Python does not load a library that is built with a sanitizer",
 )
-def test_a_job_of_two_instances(service, python, tmp_path):
+def test_a_script_that_knows_of_no_service_trains_on_two_instances(service, python, tmp_path):
     version = python.parent.parent.name
     write_digits(tmp_path / "digits.csv")
     source = ROOT / "examples" / "sdk" / "code"
-    said = run(python, JOBS[version], service.environment(), tmp_path / "digits.csv", source)
+    environment = service.environment("--front", HOME=str(tmp_path))
+    del environment["AWS_ENDPOINT_URL"], environment["SAGEMAKER_USER_CONFIG_OVERRIDE"]
+    said = run(python, JOBS[version], environment, tmp_path / "digits.csv", source)
     bucket, key = said[-1].removeprefix("s3://").split("/", 1)
     job = key.split("/")[-3]
+    assert bucket == "sagemaker-us-east-1-000000000000"
     events = service.client("logs").filter_log_events(
         logGroupName="/aws/sagemaker/TrainingJobs", logStreamNamePrefix=f"{job}/algo-1"
     )["events"]
