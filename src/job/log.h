@@ -24,7 +24,7 @@ struct job_log {
     int fd;
     uint64_t written_bytes, limit_bytes;
     uint64_t dropped_lines;
-    uint64_t last_ms; /* of the last line: times don't decrease */
+    uint64_t last_ms;            /* of the last line: times don't decrease */
     struct launch_bytes partial; /* of a line that has no end yet */
     struct launch_bytes ready;   /* lines with their times, to be written */
     char tail[JOB_LOG_TAIL_BYTES];
