@@ -138,8 +138,8 @@ static void bad_files_are_named(void **state)
         "{\"hosts\": [\"algo-1\"]}",
         "{\"current_host\": \"algo-9\", \"hosts\": [\"algo-1\"]}",
         "{\"current_host\": \"a\", \"hosts\": [\"a\", 1]}",
-        "{\"current_host\": \"a\", \"hosts\": [\"a\"], \"current_group_name\": \"g\","
-        "\"instance_groups\": [{\"instance_group_name\": \"g\", \"hosts\": [1]}]}",
+        ("{\"current_host\": \"a\", \"hosts\": [\"a\"], \"current_group_name\": \"g\","
+         "\"instance_groups\": [{\"instance_group_name\": \"g\", \"hosts\": [1]}]}"),
         "{\"current_host\": \"a\", \"hosts\": \"a\"}"};
     struct start_facts facts;
     (void)state;
