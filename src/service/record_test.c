@@ -14,58 +14,41 @@
 #include <cmocka.h>
 
 #include "base/status.h"
-#include "service/record.h"
+#include "service/record_fixture.h"
 
 struct fixture {
-    char path[64];
-    struct sql_database database;
+    struct record_fixture rows;
     int64_t id;
 };
 
 static int setup(void **state)
 {
     struct fixture *fixture = calloc(1, sizeof(*fixture));
-    struct sql_database *database = &fixture->database;
-    snprintf(fixture->path, sizeof(fixture->path), "/tmp/shoal-record-XXXXXX");
-    close(mkstemp(fixture->path));
-    assert_int_equal(sql_database_open(fixture->path, &service_schema, true, database), SHOAL_OK);
-    sqlite3_stmt *add = sql_statement(database, SERVICE_SQL_JOB_ADD);
-    sql_bind_text(database, add, 1, "One");
-    sql_bind_text(database, add, 2, "arn:one");
-    sql_bind_int(database, add, 3, 7);
-    sql_bind_text(database, add, 4, SERVICE_IN_PROGRESS);
-    sql_bind_text(database, add, 5, "");
-    sql_bind_int(database, add, 6, service_now_ms());
-    assert_int_equal(sql_run(database, add), SHOAL_OK);
-    fixture->id = sqlite3_last_insert_rowid(database->connection);
-    assert_int_equal(service_row_enter(database, fixture->id, SERVICE_STARTING), SHOAL_OK);
+    record_fixture_open(&fixture->rows);
+    fixture->id = record_fixture_add(&fixture->rows, "One", "arn:one", 7, service_now_ms());
+    assert_int_equal(service_row_enter(&fixture->rows.database, fixture->id, SERVICE_STARTING),
+                     SHOAL_OK);
     *state = fixture;
     return 0;
 }
 
 static int teardown(void **state)
 {
-    static const char *const ends[] = {"", "-wal", "-shm"};
     struct fixture *fixture = *state;
-    char path[80];
-    sql_database_close(&fixture->database);
-    for (int i = 0; i < 3; i++) {
-        snprintf(path, sizeof(path), "%s%s", fixture->path, ends[i]);
-        unlink(path);
-    }
+    record_fixture_close(&fixture->rows);
     free(fixture);
     return 0;
 }
 
 static void enter(struct fixture *fixture, enum service_secondary which)
 {
-    assert_int_equal(service_row_enter(&fixture->database, fixture->id, which), SHOAL_OK);
+    assert_int_equal(service_row_enter(&fixture->rows.database, fixture->id, which), SHOAL_OK);
 }
 
 static struct service_row row_of(struct fixture *fixture)
 {
     struct service_row row;
-    assert_int_equal(service_row_get(&fixture->database, fixture->id, &row), SHOAL_OK);
+    assert_int_equal(service_row_get(&fixture->rows.database, fixture->id, &row), SHOAL_OK);
     return row;
 }
 
@@ -82,7 +65,8 @@ static void expect_transitions(struct fixture *fixture, const char *expected)
     json_t *list;
     char found[256] = "";
     double ended = 0;
-    assert_int_equal(service_transitions_get(&fixture->database, fixture->id, &list), SHOAL_OK);
+    assert_int_equal(service_transitions_get(&fixture->rows.database, fixture->id, &list),
+                     SHOAL_OK);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *one = json_array_get(list, i), *end = json_object_get(one, "EndTime");
         double start = json_real_value(json_object_get(one, "StartTime"));
@@ -102,7 +86,8 @@ static void test_a_status_follows_the_other(void **state)
     json_t *list;
     enter(fixture, SERVICE_PREPARING_INSTANCES);
     expect_transitions(fixture, "Starting");
-    assert_int_equal(service_transitions_get(&fixture->database, fixture->id, &list), SHOAL_OK);
+    assert_int_equal(service_transitions_get(&fixture->rows.database, fixture->id, &list),
+                     SHOAL_OK);
     assert_string_equal(
         json_string_value(json_object_get(json_array_get(list, 0), "StatusMessage")),
         "Preparing the instances for training");
@@ -133,7 +118,7 @@ static void test_a_job_that_is_being_stopped_stays_so_until_its_end(void **state
 static void test_attempts_add_up(void **state)
 {
     struct fixture *fixture = *state;
-    struct sql_database *database = &fixture->database;
+    struct sql_database *database = &fixture->rows.database;
     int64_t id = fixture->id;
     assert_int_equal(service_row_number(database, SERVICE_SQL_JOB_BEGIN, id, 5), SHOAL_OK);
     assert_int_equal(service_row_number(database, SERVICE_SQL_JOB_STARTED, id, 111), SHOAL_OK);
@@ -162,11 +147,11 @@ static void test_names_differ_in_more_than_case(void **state)
     struct fixture *fixture = *state;
     struct service_row row;
     bool found;
-    assert_int_equal(service_row_find(&fixture->database, "oNE", &found, &row), SHOAL_OK);
+    assert_int_equal(service_row_find(&fixture->rows.database, "oNE", &found, &row), SHOAL_OK);
     assert_true(found);
     assert_string_equal(row.name, "One");
     assert_int_equal(row.priority, 7);
-    assert_int_equal(service_row_find(&fixture->database, "two", &found, &row), SHOAL_OK);
+    assert_int_equal(service_row_find(&fixture->rows.database, "two", &found, &row), SHOAL_OK);
     assert_false(found);
 }
 
@@ -176,8 +161,8 @@ static int64_t count(struct fixture *fixture, const char *table)
     sqlite3_stmt *statement;
     bool row;
     snprintf(text, sizeof(text), "SELECT count(*) FROM %s", table);
-    assert_int_equal(sql_prepare(&fixture->database, text, &statement), SHOAL_OK);
-    assert_int_equal(sql_step(&fixture->database, statement, &row), SHOAL_OK);
+    assert_int_equal(sql_prepare(&fixture->rows.database, text, &statement), SHOAL_OK);
+    assert_int_equal(sql_step(&fixture->rows.database, statement, &row), SHOAL_OK);
     int64_t result = sqlite3_column_int64(statement, 0);
     sqlite3_finalize(statement);
     return result;
@@ -187,7 +172,7 @@ static void test_nothing_is_left_of_a_deleted_job(void **state)
 {
     static const char *const tables[] = {"job", "request", "transition", "property", "tag"};
     struct fixture *fixture = *state;
-    struct sql_database *database = &fixture->database;
+    struct sql_database *database = &fixture->rows.database;
     json_t *request = json_pack("{s:{s:s}, s:[{s:i}, {s:i}]}", "HyperParameters", "lr", "0.1",
                                 "List", "a", 1, "a", 2);
     json_t *metrics = json_pack("[{s:s, s:f}]", "MetricName", "loss", "Value", 0.5);

@@ -14,20 +14,20 @@
 #include <cmocka.h>
 
 #include "base/status.h"
-#include "service/record.h"
+#include "service/record_fixture.h"
 #include "service/search_text.h"
 
 #define JOBS 6
 
 struct fixture {
-    char path[64];
-    struct sql_database database;
+    struct record_fixture rows;
     struct service_search_text text;
     struct job_fault fault;
 };
 
-static void job_add(struct sql_database *database, int number)
+static void job_add(struct record_fixture *rows, int number)
 {
+    struct sql_database *database = &rows->database;
     char name[32], arn[64], request[256];
     snprintf(name, sizeof(name), "job-%d", number);
     snprintf(arn, sizeof(arn), "arn:%d", number);
@@ -36,15 +36,8 @@ static void job_add(struct sql_database *database, int number)
              "{\"ChannelName\": \"train\", \"InputMode\": \"%s\"},"
              "{\"ChannelName\": \"test\", \"InputMode\": \"File\"}]}",
              number, number % 2 ? "Pipe" : "File");
-    sqlite3_stmt *add = sql_statement(database, SERVICE_SQL_JOB_ADD);
-    sql_bind_text(database, add, 1, name);
-    sql_bind_text(database, add, 2, arn);
-    sql_bind_int(database, add, 3, 0);
-    sql_bind_text(database, add, 4, SERVICE_IN_PROGRESS);
-    sql_bind_text(database, add, 5, "");
-    sql_bind_int(database, add, 6, 1767225600000 + number * 1000); /* 2026-01-01 */
-    assert_int_equal(sql_run(database, add), SHOAL_OK);
-    int64_t id = sqlite3_last_insert_rowid(database->connection);
+    int64_t id =
+        record_fixture_add(rows, name, arn, 0, 1767225600000 + number * 1000); /* 2026-01-01 */
     json_t *parsed = json_loads(request, 0, NULL);
     assert_int_equal(service_request_put(database, SERVICE_SQL_REQUEST_ADD, id, parsed), SHOAL_OK);
     assert_int_equal(service_property_put(database, id, "", parsed), SHOAL_OK);
@@ -60,26 +53,17 @@ static void job_add(struct sql_database *database, int number)
 static int setup(void **state)
 {
     struct fixture *fixture = calloc(1, sizeof(*fixture));
-    snprintf(fixture->path, sizeof(fixture->path), "/tmp/shoal-search-XXXXXX");
-    close(mkstemp(fixture->path));
-    assert_int_equal(sql_database_open(fixture->path, &service_schema, true, &fixture->database),
-                     SHOAL_OK);
+    record_fixture_open(&fixture->rows);
     for (int i = 0; i < JOBS; i++)
-        job_add(&fixture->database, i);
+        job_add(&fixture->rows, i);
     *state = fixture;
     return 0;
 }
 
 static int teardown(void **state)
 {
-    static const char *const ends[] = {"", "-wal", "-shm"};
     struct fixture *fixture = *state;
-    char path[80];
-    sql_database_close(&fixture->database);
-    for (int i = 0; i < 3; i++) {
-        snprintf(path, sizeof(path), "%s%s", fixture->path, ends[i]);
-        unlink(path);
-    }
+    record_fixture_close(&fixture->rows);
     free(fixture);
     return 0;
 }
@@ -93,9 +77,10 @@ static const char *search(struct fixture *fixture, const json_t *request)
     bool row;
     snprintf(found, sizeof(found), "refused");
     if (service_search_write(&fixture->text, request, 50, 0, &fixture->fault)) {
-        assert_int_equal(sql_prepare(&fixture->database, fixture->text.sql, &statement), SHOAL_OK);
-        service_search_bind(&fixture->text, &fixture->database, statement);
-        while (sql_step(&fixture->database, statement, &row) == SHOAL_OK && row) {
+        assert_int_equal(sql_prepare(&fixture->rows.database, fixture->text.sql, &statement),
+                         SHOAL_OK);
+        service_search_bind(&fixture->text, &fixture->rows.database, statement);
+        while (sql_step(&fixture->rows.database, statement, &row) == SHOAL_OK && row) {
             struct service_row job;
             service_row_take(statement, &job);
             found[used++] = job.name[4];
