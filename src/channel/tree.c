@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/status.h"
 
 #define OPEN_TRIES 16
@@ -195,17 +196,8 @@ enum shoal_status channel_tree_remove(int folder_fd, const char *name)
 
 enum shoal_status channel_write_all(int fd, const void *data, size_t bytes, int64_t start)
 {
-    const char *at = data;
-    while (bytes > 0) {
-        ssize_t written = pwrite(fd, at, bytes, start);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return base_error_errno(SHOAL_ERR_SYSTEM, written < 0 ? errno : EIO, "writing a file");
-        at += written;
-        start += written;
-        bytes -= (size_t)written;
-    }
+    if (base_file_write(fd, data, bytes, start) != bytes)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "writing a file");
     return SHOAL_OK;
 }
 

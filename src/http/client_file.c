@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/status.h"
 #include "http/client.h"
 
@@ -40,20 +41,13 @@ void http_file_upload(struct http_file_part *part, struct http_upload *out)
 static enum shoal_status part_write(void *user, const void *data, size_t bytes)
 {
     struct http_file_part *part = user;
-    const char *at = data;
     if ((int64_t)bytes > part->bytes - part->done)
         return base_error(SHOAL_ERR_LIMIT, "more bytes came than the %lld that were expected",
                           (long long)part->bytes);
-    while (bytes > 0) {
-        ssize_t put = pwrite(part->fd, at, bytes, part->first + part->done);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put < 0)
-            return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot write the file");
-        at += put;
-        bytes -= (size_t)put;
-        part->done += put;
-    }
+    size_t written = base_file_write(part->fd, data, bytes, part->first + part->done);
+    part->done += (int64_t)written;
+    if (written != bytes)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot write the file");
     return SHOAL_OK;
 }
 

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/status.h"
 
 #define BATCH 512
@@ -62,17 +63,10 @@ enum shoal_status logs_series_open(const char *path, size_t metric_count, logs_p
 enum shoal_status logs_series_append(struct logs_series *series, const struct logs_point *points,
                                      size_t count)
 {
-    size_t bytes = count * sizeof(*points), done = 0;
-    off_t at = (off_t)(series->count * sizeof(*points));
-    while (done < bytes) {
-        ssize_t written =
-            pwrite(series->fd, (const char *)points + done, bytes - done, at + (off_t)done);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot write values of metrics");
-        done += (size_t)written;
-    }
+    size_t bytes = count * sizeof(*points);
+    int64_t end = (int64_t)(series->count * sizeof(*points));
+    if (base_file_write(series->fd, points, bytes, end) != bytes)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot write values of metrics");
     series->count += count;
     return SHOAL_OK;
 }

@@ -18,6 +18,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "s3/store_state.h"
 
@@ -85,17 +86,8 @@ enum s3_code s3_content_reserve(int fd, int64_t start, int64_t bytes)
 
 enum s3_code s3_content_write(int fd, const void *data, size_t bytes, int64_t start)
 {
-    const char *at = data;
-    while (bytes > 0) {
-        ssize_t written = pwrite(fd, at, bytes, start);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return s3_error_errno(written < 0 ? errno : EIO, "can't write an object's file");
-        at += written;
-        start += written;
-        bytes -= (size_t)written;
-    }
+    if (base_file_write(fd, data, bytes, start) != bytes)
+        return s3_error_errno(errno, "can't write an object's file");
     return S3_OK;
 }
 
