@@ -39,32 +39,33 @@ void channel_pipe_path(const char *host, const char *channel, uint64_t epoch, ch
     snprintf(out, capacity, "%s/ml/input/data/%s_%" PRIu64, host, channel, epoch);
 }
 
+/* Removes what is there, or makes a FIFO instead of it. */
+static enum shoal_status replace(int job_fd, const char *path, bool by_fifo)
+{
+    const char *name;
+    int fd;
+    TRY(channel_folder_above(job_fd, path, &fd, &name));
+    enum shoal_status status = channel_tree_remove(fd, name);
+    if (status == SHOAL_OK && by_fifo && mkfifoat(fd, name, 0644) != 0)
+        status = base_error_errno(SHOAL_ERR_SYSTEM, errno, "making the FIFO %.300s", path);
+    close(fd);
+    return status;
+}
+
 enum shoal_status channel_pipe_remove(int job_fd, const char *host, const char *channel,
                                       uint64_t epoch)
 {
     char path[CHANNEL_PATH_BYTES];
-    const char *name;
-    int fd;
     channel_pipe_path(host, channel, epoch, path, sizeof(path));
-    TRY(channel_folder_above(job_fd, path, &fd, &name));
-    enum shoal_status status = channel_tree_remove(fd, name);
-    close(fd);
-    return status;
+    return replace(job_fd, path, false);
 }
 
 enum shoal_status channel_pipe_make(int job_fd, const char *host, const char *channel,
                                     uint64_t epoch)
 {
     char path[CHANNEL_PATH_BYTES];
-    const char *name;
-    int fd;
     channel_pipe_path(host, channel, epoch, path, sizeof(path));
-    TRY(channel_folder_above(job_fd, path, &fd, &name));
-    enum shoal_status status = channel_tree_remove(fd, name);
-    if (status == SHOAL_OK && mkfifoat(fd, name, 0644) != 0)
-        status = base_error_errno(SHOAL_ERR_SYSTEM, errno, "making the FIFO %.300s", path);
-    close(fd);
-    return status;
+    return replace(job_fd, path, true);
 }
 
 int channel_record_head(uint32_t bytes, unsigned char head[CHANNEL_RECORD_HEAD_BYTES])

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "job/log.h"
 #include "launch/process.h"
 
 #define CHUNK_BYTES    (64 << 10)
@@ -92,17 +93,7 @@ static enum shoal_status grow(struct capture *capture)
 
 static void keep_err(struct capture *capture, const char *text, size_t bytes)
 {
-    if (bytes >= sizeof(capture->err)) {
-        text += bytes - sizeof(capture->err) + 1;
-        bytes = sizeof(capture->err) - 1;
-    }
-    size_t kept = sizeof(capture->err) - 1 - bytes;
-    if (capture->err_bytes > kept) {
-        memmove(capture->err, capture->err + capture->err_bytes - kept, kept);
-        capture->err_bytes = kept;
-    }
-    memcpy(capture->err + capture->err_bytes, text, bytes);
-    capture->err_bytes += bytes;
+    job_keep_last(capture->err, &capture->err_bytes, sizeof(capture->err), text, bytes);
     capture->err[capture->err_bytes] = '\0';
 }
 

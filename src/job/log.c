@@ -50,19 +50,24 @@ static enum shoal_status put_line(struct job_log *log, const void *line, size_t 
     return launch_bytes_append(&log->ready, "\n", 1);
 }
 
+void job_keep_last(char *kept, size_t *kept_bytes, size_t capacity, const char *text, size_t bytes)
+{
+    if (bytes > capacity - 1) {
+        text += bytes - (capacity - 1);
+        bytes = capacity - 1;
+    }
+    size_t stay = capacity - 1 - bytes;
+    if (*kept_bytes > stay) {
+        memmove(kept, kept + *kept_bytes - stay, stay);
+        *kept_bytes = stay;
+    }
+    memcpy(kept + *kept_bytes, text, bytes);
+    *kept_bytes += bytes;
+}
+
 static void remember(struct job_log *log, const char *line, size_t bytes)
 {
-    if (bytes > sizeof(log->tail) - 1) {
-        line += bytes - (sizeof(log->tail) - 1);
-        bytes = sizeof(log->tail) - 1;
-    }
-    size_t kept = sizeof(log->tail) - 1 - bytes;
-    if (log->tail_bytes > kept) {
-        memmove(log->tail, log->tail + log->tail_bytes - kept, kept);
-        log->tail_bytes = kept;
-    }
-    memcpy(log->tail + log->tail_bytes, line, bytes);
-    log->tail_bytes += bytes;
+    job_keep_last(log->tail, &log->tail_bytes, sizeof(log->tail), line, bytes);
     log->tail[log->tail_bytes++] = '\n';
 }
 

@@ -31,6 +31,9 @@ struct job_log {
     size_t tail_bytes;
 };
 
+/* Puts text behind what is kept, of which the last `capacity` - 1 bytes stay. */
+void job_keep_last(char *kept, size_t *kept_bytes, size_t capacity, const char *text, size_t bytes);
+
 /* Opens the file for appending; makes it. SHOAL_ERR_SYSTEM. */
 enum shoal_status job_log_open(struct job_log *log, const char *path);
 /* Takes output and writes the lines that are complete. SHOAL_ERR_MEMORY only. */
