@@ -702,6 +702,64 @@ def test_what_comes_from_elsewhere_can_be_changed_in_its_place(two):
         torch.testing.assert_close(gradient, model.get_parameter(name).grad)
 
 
+class Sees(torch.nn.Module):
+    """Gives something else where its arguments are one tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, first, second):
+        return self.linear(first) + second + (1000 if first is second else 0)
+
+
+class Calls(torch.nn.Module):
+    """Calls that differ in little, twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.sees = Sees()
+
+    def forward(self, inputs):
+        return self.calls(inputs) + self.calls(inputs)[::-1]
+
+    def calls(self, inputs):
+        other = inputs * 2
+        made = self.sees(inputs, other)
+        with torch.no_grad():
+            quiet = self.sees(inputs, other)
+        with torch.autocast("cpu", torch.bfloat16):
+            half = self.sees(inputs, other)
+        results = [quiet, half, self.sees(inputs, inputs), self.sees(inputs[:1], other[:1])]
+        results += [self.sees(made, other), self.sees(second=inputs, first=other)]
+        made.mul_(2)
+        results += [self.sees(made, other), made, self.sees(inputs, other)]
+        return results + [one.requires_grad for one in results]
+
+
+def job_kinds_of_calls(rank, size):
+    import smdistributed.modelparallel.torch as smp
+
+    smp.init({"partitions": 2, "microbatches": 2, "skip_tracing": True})
+    torch.manual_seed(1)
+    network = Calls()
+    smp.set_partition(network.sees, 1)
+    model = smp.DistributedModel(network)
+    call = smp.step(lambda model, inputs: model(inputs))
+    (inputs, _), *_ = batches(1)
+    return [[one.outputs for one in call(model, inputs)] for _ in range(2)]
+
+
+def test_calls_are_alike_only_in_all_that_a_module_sees(two):
+    torch.manual_seed(1)
+    model = Calls()
+    (inputs, _), *_ = batches(1)
+    wanted = [list(each) for each in zip(*map(model, inputs.chunk(2)), strict=True)]
+    for steps in two.run(job_kinds_of_calls):
+        for results in steps:
+            torch.testing.assert_close(results, wanted, check_dtype=True)
+
+
 def job_shared_name(rank, size, folder):
     """Loads a file that has one name of a weight with two."""
     import smdistributed.modelparallel.torch as smp

@@ -657,17 +657,27 @@ void define_tensor_pipe(pybind11::module_ &module)
 {
     pybind11::class_<TensorPipe::Promised>(module, "Promised")
         .def_readonly("value", &TensorPipe::Promised::value);
+    pybind11::class_<TensorKinds>(module, "TensorKinds")
+        .def(pybind11::init<
+             const std::vector<std::tuple<std::vector<int64_t>, at::ScalarType, bool>> &>())
+        .def("fit", &TensorKinds::fit)
+        .def("are", &TensorKinds::are);
     pybind11::class_<TensorPipe>(module, "TensorPipe")
-        .def(pybind11::init<uintptr_t, pybind11::function>())
+        .def(pybind11::init<uintptr_t, pybind11::type, pybind11::function>())
         .def("close", &TensorPipe::close)
         .def("promise", &TensorPipe::promise)
         .def("promised", &TensorPipe::promised)
         .def("drop", &TensorPipe::drop)
         .def("release", &TensorPipe::release)
-        .def("put", &TensorPipe::put)
+        .def("put", &TensorPipe::put, pybind11::arg("value"),
+             pybind11::arg("tensors") = std::vector<at::Tensor>(), pybind11::arg("descriptor") = "")
         .def("put_later", &TensorPipe::put_later)
         .def("flush", &TensorPipe::flush)
         .def("view", &TensorPipe::view)
+        .def("views", &TensorPipe::views)
+        .def("put_all", &TensorPipe::put_all)
+        .def("backward", &TensorPipe::backward)
+        .def("put_gradients", &TensorPipe::put_gradients)
         .def("submit", &TensorPipe::submit)
         .def("next", &TensorPipe::next);
 }

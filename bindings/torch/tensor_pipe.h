@@ -18,12 +18,80 @@
 #include <thread>
 
 #include <ATen/ATen.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "group.h"
 
 namespace shoal_torch
 {
+
+/* What is known of some tensors before their data. */
+class TensorKinds
+{
+  public:
+    struct Kind {
+        std::vector<int64_t> sizes;
+        at::ScalarType type;
+        bool requires_grad;
+    };
+
+    explicit TensorKinds(
+        const std::vector<std::tuple<std::vector<int64_t>, at::ScalarType, bool>> &kinds)
+    {
+        for (const auto &[sizes, type, requires_grad] : kinds)
+            kinds_.push_back({sizes, type, requires_grad});
+    }
+
+    size_t size() const
+    {
+        return kinds_.size();
+    }
+
+    const Kind &operator[](size_t index) const
+    {
+        return kinds_[index];
+    }
+
+    /* Whether these tensors are such, and have their data. */
+    bool fit(const std::vector<at::Tensor> &tensors) const
+    {
+        bool fits = tensors.size() == kinds_.size();
+        for (size_t i = 0; fits && i < tensors.size(); i++)
+            fits = is(tensors[i], kinds_[i]) && has_data(tensors[i]);
+        return fits;
+    }
+
+    /* Whether these are such tensors, each another one. */
+    bool are(const pybind11::tuple &given) const
+    {
+        bool fits = given.size() == kinds_.size();
+        for (size_t i = 0; fits && i < given.size(); i++) {
+            PyObject *one = PyTuple_GET_ITEM(given.ptr(), i);
+            fits = THPVariable_Check(one) && is(THPVariable_Unpack(one), kinds_[i]);
+            for (size_t j = 0; j < i; j++)
+                fits = fits && PyTuple_GET_ITEM(given.ptr(), j) != one;
+        }
+        return fits;
+    }
+
+    /* Promises have none. */
+    static bool has_data(const at::Tensor &tensor)
+    {
+        return !tensor.unsafeGetTensorImpl()->is_python_dispatch();
+    }
+
+  private:
+    static bool is(const at::Tensor &tensor, const Kind &kind)
+    {
+        return tensor.scalar_type() == kind.type && tensor.sizes() == kind.sizes &&
+               tensor.requires_grad() == kind.requires_grad;
+    }
+
+    std::vector<Kind> kinds_;
+};
 
 class TensorPipe
 {
@@ -62,9 +130,9 @@ class TensorPipe
         std::shared_ptr<Line> line_;
     };
 
-    /* check: raises what a status says, other than SHOAL_OK. */
-    TensorPipe(uintptr_t pipe, pybind11::function check)
-        : line_(std::make_shared<Line>()), check_(std::move(check))
+    /* task: the class of tasks, a tuple; check: raises what a status says, other than SHOAL_OK. */
+    TensorPipe(uintptr_t pipe, pybind11::type task, pybind11::function check)
+        : line_(std::make_shared<Line>()), task_(std::move(task)), check_(std::move(check))
     {
         line_->pipe = reinterpret_cast<shoal_pipe_t>(pipe);
     }
@@ -112,6 +180,7 @@ class TensorPipe
         check(shoal_pipe_release(line_->pipe, value));
     }
 
+    /* The tensors are copied, one after the other. */
     void put(uint64_t value, const std::vector<at::Tensor> &tensors, const std::string &descriptor)
     {
         Letter letter(value, tensors, descriptor);
@@ -130,7 +199,7 @@ class TensorPipe
     void put_later(uint64_t value, const at::Tensor &tensor)
     {
         if (tensor.nbytes() < later_bytes_min) {
-            put(value, {tensor}, "");
+            put_now(value, tensor);
             return;
         }
         flush();
@@ -174,24 +243,87 @@ class TensorPipe
         return requires_grad ? seen.set_requires_grad(true) : seen;
     }
 
-    void submit(int kind, int rank, int microbatch, int module, const std::string &blob,
-                const std::vector<uint64_t> &needs, bool keeps)
+    /* A view of each of these values; gradients: those that may need one do. */
+    std::vector<at::Tensor> views(const std::vector<uint64_t> &values, const TensorKinds &kinds,
+                                  bool gradients)
+    {
+        TORCH_CHECK(values.size() == kinds.size(), "shoal: ", values.size(), " values came for ",
+                    kinds.size(), " tensors");
+        std::vector<at::Tensor> seen;
+        for (size_t i = 0; i < values.size(); i++)
+            seen.push_back(view(values[i], kinds[i].sizes, kinds[i].type,
+                                gradients && kinds[i].requires_grad));
+        return seen;
+    }
+
+    /* put_later of each. */
+    void put_all(const std::vector<uint64_t> &values, const std::vector<at::Tensor> &tensors)
+    {
+        TORCH_CHECK(values.size() == tensors.size(), "shoal: ", values.size(), " values for ",
+                    tensors.size(), " tensors");
+        for (size_t i = 0; i < values.size(); i++)
+            put_later(values[i], tensors[i]);
+    }
+
+    /* Autograd's backward pass from those results whose numbers are given. Their gradients are the
+     * last of these values that a task here needs; the others are released. */
+    void backward(const std::vector<uint64_t> &needs, const std::vector<size_t> &given,
+                  const std::vector<at::Tensor> &results)
+    {
+        HANDLE_TH_ERRORS
+        TORCH_CHECK(given.size() <= needs.size(), "shoal: fewer values than gradients");
+        size_t others = needs.size() - given.size();
+        std::vector<at::Tensor> roots, gradients;
+        for (size_t i = 0; i < others; i++)
+            release(needs[i]);
+        for (size_t i = 0; i < given.size(); i++) {
+            const at::Tensor &root = results.at(given[i]);
+            roots.push_back(root);
+            gradients.push_back(
+                view(needs[others + i], root.sizes().vec(), root.scalar_type(), false));
+        }
+        pybind11::gil_scoped_release unlocked;
+        torch::autograd::backward(roots, gradients);
+        END_HANDLE_TH_ERRORS_PYBIND
+    }
+
+    /* Puts the gradient of each tensor whose value is not 0, up to the first that has none, or one
+     * without data; gives its number, or how many tensors there are. */
+    size_t put_gradients(const std::vector<uint64_t> &values,
+                         const std::vector<at::Tensor> &tensors)
+    {
+        for (size_t i = 0; i < values.size(); i++) {
+            if (values[i] == 0)
+                continue;
+            const at::Tensor &gradient = tensors.at(i).grad();
+            if (!gradient.defined() || !TensorKinds::has_data(gradient))
+                return i;
+            put_later(values[i], gradient);
+        }
+        return values.size();
+    }
+
+    /* A task's fields, in their order. */
+    void submit(const pybind11::tuple &fields)
     {
         struct shoal_pipe_task task = SHOAL_PIPE_TASK_INIT;
-        task.rank = rank;
-        task.kind = static_cast<enum shoal_pipe_kind>(kind);
-        task.module = module;
-        task.microbatch = microbatch;
-        task.blob = blob.data();
-        task.blob_bytes = blob.size();
+        task.kind = static_cast<enum shoal_pipe_kind>(fields[0].cast<int>());
+        task.rank = fields[1].cast<int>();
+        task.microbatch = fields[2].cast<int>();
+        task.module = fields[3].cast<int>();
+        const pybind11::bytes blob = fields[4];
+        const std::string_view text = blob;
+        task.blob = text.data();
+        task.blob_bytes = text.size();
+        const auto needs = fields[5].cast<std::vector<uint64_t>>();
         task.needs = needs.data();
         task.need_count = static_cast<int>(needs.size());
-        task.keeps = keeps;
+        task.keeps = fields[6].cast<bool>();
         check(shoal_pipe_submit(line_->pipe, &task));
     }
 
-    /* Kind, rank, microbatch, module, blob, needs. Signals are handled meanwhile. */
-    pybind11::tuple next()
+    /* Signals are handled meanwhile. */
+    pybind11::object next()
     {
         struct shoal_pipe_task task = SHOAL_PIPE_TASK_INIT;
         Status status = SHOAL_IN_PROGRESS;
@@ -202,10 +334,11 @@ class TensorPipe
             status = shoal_pipe_next(line_->pipe, look_ms, &task);
         }
         check(status);
-        std::vector<uint64_t> needs(task.needs, task.needs + task.need_count);
-        return pybind11::make_tuple(
+        const std::vector<uint64_t> needs(task.needs, task.needs + task.need_count);
+        return made_task(pybind11::make_tuple(
             static_cast<int>(task.kind), task.rank, task.microbatch, task.module,
-            pybind11::bytes(static_cast<const char *>(task.blob), task.blob_bytes), needs);
+            pybind11::bytes(static_cast<const char *>(task.blob), task.blob_bytes), needs,
+            task.keeps != 0));
     }
 
   private:
@@ -254,6 +387,30 @@ class TensorPipe
         std::vector<struct shoal_pipe_buffer> buffers;
     };
 
+    /* A tuple of that class, without the Python of its constructor. */
+    pybind11::object made_task(const pybind11::tuple &fields) const
+    {
+        const auto arguments = pybind11::make_tuple(fields);
+        PyObject *made = PyTuple_Type.tp_new(reinterpret_cast<PyTypeObject *>(task_.ptr()),
+                                             arguments.ptr(), nullptr);
+        if (!made)
+            throw pybind11::error_already_set();
+        return pybind11::reinterpret_steal<pybind11::object>(made);
+    }
+
+    void put_now(uint64_t value, const at::Tensor &tensor)
+    {
+        const at::Tensor plain =
+            tensor.is_contiguous() ? tensor : tensor.tensor_data().contiguous();
+        const struct shoal_pipe_buffer buffer = {plain.const_data_ptr(), plain.nbytes()};
+        std::optional<pybind11::gil_scoped_release> unlocked;
+        if (buffer.bytes >= unlocked_bytes_min)
+            unlocked.emplace();
+        Status status = shoal_pipe_put(line_->pipe, value, nullptr, 0, &buffer, 1);
+        unlocked.reset();
+        check(status);
+    }
+
     void check(Status status)
     {
         if (status != SHOAL_OK)
@@ -291,6 +448,7 @@ class TensorPipe
     }
 
     std::shared_ptr<Line> line_;
+    pybind11::type task_;
     pybind11::function check_;
     std::mutex mutex_; /* of what follows */
     std::condition_variable changed_;

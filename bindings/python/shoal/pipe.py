@@ -10,7 +10,8 @@ import ctypes
 import enum
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_ubyte, c_uint64, c_void_p
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from ._library import GROUP, LIBRARY, Status, check, declare
 
@@ -37,8 +38,7 @@ class Order(enum.IntEnum):
     SIMPLE = 1
 
 
-@dataclass
-class Task:
+class Task(NamedTuple):
     """struct shoal_pipe_task. rank: who is to run it, or who has submitted it."""
 
     kind: Kind
@@ -46,7 +46,7 @@ class Task:
     microbatch: int = 0
     module: int = -1
     blob: bytes = b""
-    needs: Sequence[int] = field(default_factory=tuple)
+    needs: Sequence[int] = ()
     keeps: bool = False
 
 

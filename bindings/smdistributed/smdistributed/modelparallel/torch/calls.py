@@ -12,12 +12,14 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
+from shoal.torch.pipe import TensorKinds
 
-from .promise import Meta
-from .structure import Slot, packed, unpacked
+from .promise import Meta, Promise
+from .structure import Slot, packed, take_out, unpacked
 
 NUMBERS = 0  # the first byte of what is no pickle
 NOTHING = nullcontext()
@@ -34,8 +36,16 @@ class Mode(NamedTuple):
         autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         return cls(torch.is_grad_enabled(), autocast)
 
+    def is_current(self) -> bool:
+        casts = torch.is_autocast_enabled("cpu")
+        return (
+            self.grad == torch.is_grad_enabled()
+            and casts == (self.autocast is not None)
+            and (not casts or self.autocast == torch.get_autocast_dtype("cpu"))
+        )
+
     def entered(self) -> AbstractContextManager[None]:
-        return NOTHING if self == Mode.current() else self._entered()
+        return NOTHING if self.is_current() else self._entered()
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
@@ -53,9 +63,33 @@ class Shape:
     structure: Any
     metas: tuple[Meta, ...]
 
-    @property
+    @cached_property
     def has_gradients(self) -> bool:
         return any(meta.requires_grad for meta in self.metas)
+
+    @cached_property
+    def is_one(self) -> bool:
+        """It is a tensor."""
+        return self.structure == Slot(0)
+
+    @cached_property
+    def kinds(self) -> TensorKinds:
+        """Of the tensors, for the pipe."""
+        return TensorKinds(self.metas)
+
+    def tensors_in(self, result: Any) -> list[torch.Tensor] | None:
+        """Of a result of this shape whose data is here; None: it is not such a one."""
+        if self.is_one and type(result) is torch.Tensor:
+            tensors = [result]
+        else:
+            structure, tensors = take_out(result)
+            if structure != self.structure:
+                return None
+        return tensors if self.kinds.fit(tensors) else None
+
+    def __reduce__(self) -> tuple:
+        """What is cached stays here."""
+        return Shape, (self.structure, self.metas)
 
 
 @dataclass(eq=False)
@@ -68,6 +102,8 @@ class Site:
     key: By which the shapes of results are known, on the caller.
     is_known: The owner has it.
     is_plain: The arguments are tensors, one after the other.
+    takes: The inputs, for the pipe.
+    copies: On the owner: the module gets copies of them; None: not known yet.
     """
 
     module: int
@@ -79,9 +115,19 @@ class Site:
     key: tuple | None = None
     is_known: bool = False
     is_plain: bool = field(init=False)
+    takes: TensorKinds = field(init=False)
+    copies: bool | None = None
 
     def __post_init__(self):
         self.is_plain = self.structure == (tuple(map(Slot, range(len(self.inputs)))), {})
+        self.takes = TensorKinds(self.inputs)
+
+    def is_of(self, tensors: tuple[Any, ...]) -> bool:
+        """Whether a call with these arguments, now, is one of them; of plain ones."""
+        for one in tensors:
+            if type(one) is Promise and one.is_written:
+                return False
+        return self.mode.is_current() and self.takes.are(tensors)
 
 
 @dataclass(eq=False)
@@ -106,7 +152,7 @@ def _numbers(values: Sequence[int]) -> bytes:
 
 
 def _read_numbers(blob: bytes) -> tuple[int, ...]:
-    return struct.unpack_from(f"<{len(blob) // 8}Q", blob, 1)
+    return struct.unpack(f"<x{len(blob) // 8}Q", blob)
 
 
 class Forward(NamedTuple):

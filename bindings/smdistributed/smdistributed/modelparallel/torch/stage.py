@@ -39,7 +39,6 @@ class Made:
 
     inputs: list[torch.Tensor]
     outputs: list[torch.Tensor]
-    metas: tuple[Meta, ...]
 
 
 class _Remote(torch.autograd.Function):
@@ -107,8 +106,8 @@ class Stage:
         self.executor = Executor(pipe, self._carry_out)
         self.shapes: dict[tuple, Shape] = {}
         self.sites: dict[tuple, Site] = {}  # of calls from here
+        self.last_sites: dict[int, Site] = {}  # the last plain one of each module
         self.known: dict[tuple[int, int], Site] = {}  # of calls to here, by caller and number
-        self.changes: dict[int, bool] = {}  # whether a module works in place
         self.made: dict[int, Made] = {}
         self.progress = _Local()
         self.turns: dict[int, int] = {}  # values that say that it is a microbatch's turn
@@ -155,11 +154,13 @@ class Stage:
 
     def call(self, module: int, *args: Any, **kwargs: Any) -> Any:
         """A module that lives elsewhere: its result, with promises for tensors."""
-        with torch._C.DisableTorchFunctionSubclass():  # promises are looked at, not read
-            site, tensors = self._site_of(module, args, kwargs)
+        site, tensors = self.last_sites.get(module), args
+        if site is None or kwargs or not site.is_of(args):
+            with torch._C.DisableTorchFunctionSubclass():  # promises are looked at, not read
+                site, tensors = self._site_of(module, args, kwargs)
         call = Call(site, self.owners[module], self.progress.now.microbatch)
         results = _Remote.apply(self, call, self.anchor, *tensors)
-        return fill_in(site.shape.structure, results)
+        return results[0] if site.shape.is_one else fill_in(site.shape.structure, results)
 
     def _site_of(
         self, module: int, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -180,6 +181,8 @@ class Stage:
             if what is not None and len(self.sites) < SITES_MAX:
                 self.sites[key] = site
                 site.number = len(self.sites)
+        if site.number and site.is_plain:
+            self.last_sites[module] = site
         return site, tensors
 
     def _new_site(self, module: int, mode: Mode, structure: Any, inputs: tuple[Meta, ...]) -> Site:
@@ -260,6 +263,8 @@ class Stage:
         """Until all calls that the present task has made, and all backward passes that it has asked
         for, are done, and the data of these tensors is here."""
         progress = self.progress.now
+        if not (progress.calls or progress.backwards or results):
+            return
         without_backward = [call.number for call in progress.calls if not call.is_asked]
         needed = without_backward + progress.backwards
         promises = [one for one in results if isinstance(one, Promise) and not one.has_data()]
@@ -319,29 +324,38 @@ class Stage:
 
     def _forward(self, task: Task) -> None:
         site, number, expected, results = Forward.read(task.blob, self.known, task.rank)
-        inputs = [
-            self.pipe.view(value, meta.shape, meta.dtype, meta.requires_grad and site.mode.grad)
-            for value, meta in zip(task.needs, site.inputs, strict=True)
-        ]
+        inputs = self.pipe.views(task.needs, site.takes, site.mode.grad)
+        if site.copies is None:
+            site.copies = self._works_in_place(task.module)
         with site.mode.entered():
             # What the module may change in its place is not what others see, nor a leaf.
-            given = [one.clone() for one in inputs] if self._works_in_place(task.module) else inputs
+            given = [one.clone() for one in inputs] if site.copies else inputs
             result = self._run(task.module, site, given)
-        structure, outputs = take_out(result)
-        outputs = [_ordinary(tensor) for tensor in outputs]
-        shape = Shape(structure, tuple(Meta.of(tensor) for tensor in outputs))
+        outputs = expected.tensors_in(result) if expected else None
+        shape = expected
+        if outputs is None:
+            shape, outputs = self._look_at(task, result, expected)
         if shape.has_gradients:
-            self.made[number] = Made(inputs, outputs, shape.metas)
+            self.made[number] = Made(inputs, outputs)
         if expected is None:
             what = packed(shape, f"results of {self.names[task.module]}")
             self.pipe.put(results[0], outputs, what)
             site.shape = shape
         else:
-            self._check_shape(task, shape, expected)
-            for value, output in zip(results, outputs, strict=True):
-                self.pipe.put_later(value, output)
+            self.pipe.put_all(results, outputs)
         self.end_calls()
         self.pipe.put(number)
+
+    def _look_at(
+        self, task: Task, result: Any, expected: Shape | None
+    ) -> tuple[Shape, list[torch.Tensor]]:
+        """What a result is, which is to be as expected, and its tensors, with their data."""
+        structure, outputs = take_out(result)
+        outputs = [_ordinary(tensor) for tensor in outputs]
+        shape = Shape(structure, tuple(Meta.of(tensor) for tensor in outputs))
+        if expected is not None:
+            self._check_shape(task, shape, expected)
+        return shape, outputs
 
     def _run(self, number: int, site: Site, tensors: Sequence[torch.Tensor]) -> Any:
         if site.is_plain:
@@ -351,11 +365,8 @@ class Stage:
 
     def _works_in_place(self, number: int) -> bool:
         """Whether it, or a module in it, does, as ReLU(inplace=True)."""
-        found = self.changes.get(number)
-        if found is None:
-            within = self.modules[number].modules()
-            found = self.changes[number] = any(getattr(one, "inplace", False) for one in within)
-        return found
+        within = self.modules[number].modules()
+        return any(getattr(one, "inplace", False) for one in within)
 
     def _check_shape(self, task: Task, shape: Shape, expected: Shape) -> None:
         if expected != shape:
@@ -367,19 +378,12 @@ class Stage:
 
     def _backward(self, task: Task) -> None:
         number, done, given, results = Backward.read(task.blob)
-        others = len(task.needs) - len(given)
-        for value in task.needs[:others]:
-            self.pipe.release(value)
         made = self.made.pop(number)
-        metas = [made.metas[i] for i in given]
-        gradients = [
-            self.pipe.view(value, meta.shape, meta.dtype, False)
-            for value, meta in zip(task.needs[others:], metas, strict=True)
-        ]
-        torch.autograd.backward([made.outputs[i] for i in given], gradients)
-        for i, (tensor, value) in enumerate(zip(made.inputs, results, strict=True)):
-            if value:
-                self.pipe.put_later(value, self._gradient(task, i, tensor))
+        self.pipe.backward(task.needs, given, made.outputs)
+        first = self.pipe.put_gradients(results, made.inputs)
+        for i in range(first, len(results)):
+            if results[i]:
+                self.pipe.put_later(results[i], self._gradient(task, i, made.inputs[i]))
         self.end_calls()
         self.pipe.put(done)
 
