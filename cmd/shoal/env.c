@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "arguments.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "http/authority.h"
 #include "http/home.h"
@@ -17,7 +18,9 @@
 
 int cmd_env(int argc, char **argv);
 
-#define REGION "us-east-1"
+#define REGION        "us-east-1"
+#define AWAIT_MS      3000 /* for a service that the line before has started */
+#define AWAIT_POLL_MS 10
 
 enum { ENV_DIR, ENV_LISTEN, ENV_FRONT, ENV_HELP };
 
@@ -110,12 +113,26 @@ static void export_print(const char *name, const char *value)
     quoted_print(name, value);
 }
 
+/* "shoal serve &" and this command are often one paste: what is just being started is not yet
+ * there. */
+static void service_await(const char *dir)
+{
+    char url[HTTP_HOME_URL_BYTES];
+    enum http_home_scheme scheme;
+    int64_t deadline_ns = base_deadline_ns(AWAIT_MS);
+    while (http_home_url(dir, url, sizeof(url), &scheme) != SHOAL_OK &&
+           base_left_ms(deadline_ns) > 0)
+        base_sleep_ms(AWAIT_POLL_MS);
+}
+
 static enum shoal_status dir_find(struct env *env)
 {
     char path[HTTP_HOME_PATH_BYTES];
     if (env->dir_given == NULL)
         TRY(http_home_default(path, sizeof(path)));
     const char *dir = env->dir_given != NULL ? env->dir_given : path;
+    if (env->listen == NULL || access(dir, F_OK) != 0)
+        service_await(dir);
     if (realpath(dir, env->dir) == NULL)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno,
                                 "there is no service's directory %s (shoal serve makes it)", dir);
