@@ -25,6 +25,8 @@ options.add_argument("--end", default="well")
 options = options.parse_args()
 host = os.environ["SM_CURRENT_HOST"]
 print("begin", host, options.word, os.environ.get("MARK"), flush=True)
+if "RANK" in os.environ:
+    print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], flush=True)
 for i in range(options.lines):
     print(f"{host} line {i} loss={1 / (i + 1):.2f}", flush=True)
     time.sleep(0.02)
@@ -125,6 +127,15 @@ def test_instances_are_interleaved_and_data_is_uploaded(service, source):
     assert [line[:23] for line in timed] == sorted(line[:23] for line in timed)
 
 
+@pytest.mark.parametrize("how", ["smddp", "mpi", "torchrun"])
+def test_each_distribution_starts_as_many_ranks_as_were_asked_for(service, source, how):
+    out = shoal(service, "submit", source / "train.py", "-f", "--distribution", how,
+                "--processes", 2, "--", "--lines", 0)
+    assert out.returncode == 0, out.stderr
+    ranks = [line.split("rank ")[1] for line in out.stdout.splitlines() if "rank " in line]
+    assert sorted(ranks) == ["0 of 2", "1 of 2"]
+
+
 def test_a_failed_job_fails_the_command_too(service, source):
     out = shoal(service, "submit", source / "train.py", "-f", "--name", "failing",
                 "-p", "end=badly", "-p", "lines=1")
@@ -213,6 +224,7 @@ WRONG = [
     (["submit", "none.py"], 2, "cannot open none.py"),
     (["submit", "{source}/data"], 2, "--entry names the script"),
     (["submit", "{script}", "--distribution", "magic"], 2, "smddp, mpi or torchrun"),
+    (["submit", "{script}", "--processes", "2"], 2, "goes with --distribution"),
     (["submit", "{script}", "--", "word"], 2, "'word' behind -- has no option"),
     (["submit", "{script}", "--", "--flag"], 2, "'--flag' behind -- has no value"),
     (["submit", "{script}", "-e", "A"], 2, "NAME=VALUE"),

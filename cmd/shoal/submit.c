@@ -63,7 +63,9 @@ static const struct argument table[] = {
     [SUBMIT_METRIC] = {"metric", 'm', "NAME=REGEX",
                        "a number in the output; the first group is the value"},
     [SUBMIT_DISTRIBUTION] = {"distribution", 0, "HOW", "smddp, mpi or torchrun"},
-    [SUBMIT_PROCESSES] = {"processes", 0, "N", "on each instance, with mpi (default 1)"},
+    [SUBMIT_PROCESSES] = {"processes", 0, "N",
+                          "ranks on each instance (default: one for each of its\n"
+                          "accelerators, else one)"},
     [SUBMIT_RUNTIME] = {"max-runtime", 0, "SECONDS", "stopped then (default 86400, a day)"},
     [SUBMIT_PRIORITY] = {"priority", 0, "N", "before jobs with less (default 0)"},
     [SUBMIT_NAME] = {"name", 0, "NAME", "of the job (default: the script's and the time)"},

@@ -108,12 +108,24 @@ static const char *type_of(const struct submit *submit)
     return submit->instance_type != NULL ? submit->instance_type : DEFAULT_TYPE;
 }
 
+/* How many ranks an instance has is said in one way, whatever starts them. */
+static enum shoal_status processes_put(const struct submit *submit, json_t *object)
+{
+    if (submit->processes == 0)
+        return SHOAL_OK;
+    return literal_put(object, "sagemaker_mpi_num_of_processes_per_host",
+                       json_sprintf("%ld", submit->processes));
+}
+
 static enum shoal_status distribution_put(const struct submit *submit, json_t *object)
 {
     const char *how = submit->distribution;
-    char processes[24];
     if (how == NULL)
-        return SHOAL_OK;
+        return submit->processes == 0
+                   ? SHOAL_OK
+                   : base_error(SHOAL_ERR_ARGUMENT, "--processes %ld goes with --distribution",
+                                submit->processes);
+    TRY(processes_put(submit, object));
     if (strcmp(how, "torchrun") == 0)
         return literal_put(object, "sagemaker_torch_distributed_enabled", json_string("true"));
     if (strcmp(how, "smddp") == 0) {
@@ -123,9 +135,7 @@ static enum shoal_status distribution_put(const struct submit *submit, json_t *o
     if (strcmp(how, "mpi") != 0)
         return base_error(SHOAL_ERR_ARGUMENT, "--distribution %s: it takes smddp, mpi or torchrun",
                           how);
-    snprintf(processes, sizeof(processes), "%ld", submit->processes > 0 ? submit->processes : 1);
     TRY(literal_put(object, "sagemaker_mpi_enabled", json_string("true")));
-    TRY(literal_put(object, "sagemaker_mpi_num_of_processes_per_host", json_string(processes)));
     return text_put(object, "sagemaker_mpi_custom_mpi_options", "");
 }
 
