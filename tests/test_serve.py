@@ -13,7 +13,7 @@ import urllib.request
 from datetime import timedelta
 
 import pytest
-from launching import SHOAL
+from launching import DEADLINE_S, SHOAL
 from services import Service, needs_service, serve_fails, service
 
 boto3 = pytest.importorskip("boto3", reason="boto3 is not installed (tools/setup test)")
@@ -214,6 +214,22 @@ def test_unknown_operations_are_named(service):
         service.client("cloudwatch").list_dashboards()
 
 
+def test_services_that_are_not_here_are_named(service):
+    """In the form that each of their clients reads: JSON, forms, paths."""
+    has = "it has s3, sagemaker, logs, monitoring, sts and iam"
+    for name, call in (
+        ("ecr", lambda client: client.describe_repositories()),
+        ("ec2", lambda client: client.describe_instances()),
+        ("sns", lambda client: client.list_topics()),
+        ("lambda", lambda client: client.list_functions()),
+    ):
+        with pytest.raises(ClientError, match=f"does not have the service '{name}': {has}"):
+            call(service.client(name))
+    service.secret = "wrong"
+    with pytest.raises(ClientError, match="InvalidSignature"):
+        service.client("ecr").describe_repositories()
+
+
 def test_env_is_what_a_client_needs(tmp_path):
     service = Service(tmp_path / "it's a \"folder\"")
     environment = service.environment()
@@ -227,6 +243,17 @@ def test_env_is_what_a_client_needs(tmp_path):
     )
     assert (out.stdout, out.stderr) == ("000000000000\n", "")
     assert service.stop(signal.SIGINT) == (0, "")
+
+
+def test_env_waits_for_a_service_that_is_being_started(tmp_path):
+    """Both lines of the first example are often one paste."""
+    words = [SHOAL, "env", "--dir", tmp_path / "service"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as env:
+        service = Service(tmp_path / "service")
+        out, err = env.communicate(timeout=DEADLINE_S)
+    assert (env.returncode, err) == (0, "")
+    assert f"export AWS_ENDPOINT_URL='{service.url}'\n" in out
+    assert service.stop() == (0, "")
 
 
 def test_a_service_without_signatures(tmp_path):

@@ -49,6 +49,8 @@ enum http_service {
     HTTP_MONITORING,
     HTTP_STS,
     HTTP_IAM,
+    HTTP_ABSENT,       /* a service that is not here, */
+    HTTP_ABSENT_QUERY, /* and one whose requests are forms */
     HTTP_SERVICE_COUNT
 };
 

@@ -111,7 +111,7 @@ void http_refuse(struct http_request *request, int refusal, const char *more)
     const struct words *words = &row->json;
     if (request->service == HTTP_S3)
         words = &row->s3;
-    else if (request->service == HTTP_STS || request->service == HTTP_IAM)
+    else if (route_is_query(request->service))
         words = &row->query;
     http_reply_error(request, words->status, words->code, "%s%s%s.", row->text,
                      more != NULL ? ": " : "", more != NULL ? more : "");

@@ -180,8 +180,7 @@ enum shoal_status http_error_member(struct http_request *request, const char *na
                                     const char *value)
 {
     struct http_text *members = &request->error_members;
-    bool is_json =
-        request->service != HTTP_S3 && request->service != HTTP_STS && request->service != HTTP_IAM;
+    bool is_json = request->service != HTTP_S3 && !route_is_query(request->service);
     if (is_json) {
         http_text_put(members, ",");
         http_text_json(members, name);
@@ -237,7 +236,9 @@ static const char *error_put(const struct http_request *request, int status, con
     switch (request->service) {
     case HTTP_S3: s3_error_put(request, code, message, out); return "application/xml";
     case HTTP_STS:
-    case HTTP_IAM: query_error_put(request, status, code, message, out); return "text/xml";
+    case HTTP_IAM:
+    case HTTP_ABSENT_QUERY: query_error_put(request, status, code, message, out); return "text/xml";
+    case HTTP_ABSENT:
     case HTTP_RUNTIME: json_error_put(request, code, message, out); return "application/json";
     default: json_error_put(request, code, message, out); return "application/x-amz-json-1.1";
     }
@@ -256,7 +257,8 @@ enum shoal_status http_reply_error(struct http_request *request, int status, con
     struct http_text body = {0};
     const char *type = error_put(request, status, code, message, &body);
     enum shoal_status result = http_text_status(&body);
-    if (result == SHOAL_OK && request->service == HTTP_RUNTIME)
+    bool is_rest = request->service == HTTP_RUNTIME || request->service == HTTP_ABSENT;
+    if (result == SHOAL_OK && is_rest)
         result = http_reply_header(request, "x-amzn-errortype", code);
     if (result == SHOAL_OK)
         result = http_reply_bytes(request, status, type, body.bytes, body.count);
@@ -270,8 +272,13 @@ enum shoal_status http_reply_unknown(struct http_request *request)
         return http_reply_error(request, 501, "NotImplemented",
                                 "%s %s: shoal's S3 does not have this operation", request->method,
                                 request->path);
-    bool is_query = request->service == HTTP_STS || request->service == HTTP_IAM;
-    return http_reply_error(request, 400, is_query ? "InvalidAction" : "UnknownOperationException",
-                            "shoal's %s does not have the operation '%s'",
+    const char *code =
+        route_is_query(request->service) ? "InvalidAction" : "UnknownOperationException";
+    if (route_is_absent(request->service))
+        return http_reply_error(request, 400, code,
+                                "shoal does not have the service '%s': it has s3, sagemaker, logs, "
+                                "monitoring, sts and iam",
+                                request->signature.service);
+    return http_reply_error(request, 400, code, "shoal's %s does not have the operation '%s'",
                             http_service_name(request->service), request->operation);
 }

@@ -110,6 +110,9 @@ enum http_service route_service(const struct http_request *request);
 void route_operation(struct http_request *request);
 /* The service whose name a credential for it carries. */
 const char *route_signing_name(enum http_service service);
+bool route_is_absent(enum http_service service);
+/* Whether its requests are forms and its replies XML. */
+bool route_is_query(enum http_service service);
 
 /* body.c */
 enum shoal_status body_open(struct http_request *request);

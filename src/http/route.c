@@ -2,7 +2,8 @@
 /*
  * route.c: which service a request on the one port is for. In this order: the prefix of
  * X-Amz-Target, the path of an endpoint's invocations, the service in the credential's scope, a
- * form (a query service; its handler knows the actions of all of them), else S3.
+ * form (a query service; its handler knows the actions of all of them), else S3. A scope that names
+ * a service that is not here leads to one that has no operations.
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +21,8 @@ static const struct {
     [HTTP_MONITORING] = {"monitoring", "monitoring", "GraniteServiceVersion20100801."},
     [HTTP_STS] = {"sts", "sts", NULL},
     [HTTP_IAM] = {"iam", "iam", NULL},
+    [HTTP_ABSENT] = {"absent", "", NULL},
+    [HTTP_ABSENT_QUERY] = {"absent", "", NULL},
 };
 
 const char *http_service_name(enum http_service service)
@@ -30,6 +33,16 @@ const char *http_service_name(enum http_service service)
 const char *route_signing_name(enum http_service service)
 {
     return services[service].signing_name;
+}
+
+bool route_is_absent(enum http_service service)
+{
+    return service == HTTP_ABSENT || service == HTTP_ABSENT_QUERY;
+}
+
+bool route_is_query(enum http_service service)
+{
+    return service == HTTP_STS || service == HTTP_IAM || service == HTTP_ABSENT_QUERY;
 }
 
 static bool starts(const char *text, const char *start)
@@ -65,9 +78,11 @@ enum http_service route_service(const struct http_request *request)
     bool is_sagemaker = scope[0] == '\0' || strcmp(scope, "sagemaker") == 0;
     if (is_sagemaker && is_invocation(request->path))
         return HTTP_RUNTIME;
-    for (int i = 0; i < HTTP_SERVICE_COUNT; i++)
+    for (int i = 0; scope[0] != '\0' && i < HTTP_SERVICE_COUNT; i++)
         if (strcmp(services[i].signing_name, scope) == 0)
             return (enum http_service)i;
+    if (scope[0] != '\0')
+        return is_form(request) ? HTTP_ABSENT_QUERY : HTTP_ABSENT;
     return is_form(request) ? HTTP_STS : HTTP_S3;
 }
 
