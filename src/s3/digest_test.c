@@ -45,7 +45,7 @@ static void pieces_combine_to_the_whole(void **state)
 static void all_lengths_have_one_check(void **state)
 {
     (void)state;
-    unsigned char data[420];
+    unsigned char data[1700];
     for (size_t i = 0; i < sizeof(data); i++)
         data[i] = (unsigned char)(i * i / 3 + 7 * i);
     for (int kind = 0; kind < S3_CRC_COUNT; kind++)
