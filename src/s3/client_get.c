@@ -242,7 +242,7 @@ static enum s3_code reading_check(const struct range *range, struct reading *rea
     if (!reading->is_counting)
         return S3_OK;
     S3_TRY(s3_digest_end(&reading->digest, &result));
-    if (reading->digest.md5 != NULL)
+    if (reading->digest.has_md5)
         return md5_check(range, &result);
     return checksum_check(range->bucket, range->key, &range->object.checksum, result.checksum);
 }
@@ -347,7 +347,7 @@ static enum s3_code part_get(struct range *range)
     S3_TRY(s3_digest_end(&part->digest, &result));
     memcpy(fetch->checksums[range->first / fetch->part_bytes], result.checksum,
            sizeof(result.checksum));
-    return part->digest.md5 != NULL ? md5_check(range, &result) : S3_OK;
+    return part->digest.has_md5 ? md5_check(range, &result) : S3_OK;
 }
 
 static enum s3_code part_run(void *user, int64_t index)

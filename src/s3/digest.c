@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* digest.c: MD5 and the SHAs by libcrypto, the CRCs by crc.c, and their texts. */
+/* digest.c: the SHAs by libcrypto, MD5 by md5.c, the CRCs by crc.c, and their texts. */
 #include "s3/digest.h"
 
 #include <string.h>
@@ -58,8 +58,7 @@ static enum s3_crc crc_of(enum s3_algorithm algorithm)
 
 static enum s3_code failed(void)
 {
-    return s3_error(S3_INTERNAL_ERROR, "libcrypto can't compute a digest (out of memory, or its "
-                                       "configuration forbids MD5)");
+    return s3_error(S3_INTERNAL_ERROR, "libcrypto can't compute a digest");
 }
 
 static enum s3_code context_make(const EVP_MD *kind, EVP_MD_CTX **out)
@@ -84,20 +83,40 @@ enum s3_code s3_digest_init_checksum(struct s3_digest *digest, enum s3_algorithm
 enum s3_code s3_digest_init(struct s3_digest *digest, enum s3_algorithm algorithm)
 {
     S3_TRY(s3_digest_init_checksum(digest, algorithm));
-    enum s3_code code = context_make(EVP_md5(), &digest->md5);
-    if (code != S3_OK)
-        s3_digest_release(digest);
-    return code;
+    digest->has_md5 = true;
+    s3_md5_init(&digest->md5);
+    return S3_OK;
+}
+
+static enum s3_code checksum_add(struct s3_digest *digest, const void *data, size_t bytes)
+{
+    if (s3_algorithm_combines(digest->algorithm))
+        digest->crc = s3_crc_add(crc_of(digest->algorithm), digest->crc, data, bytes);
+    if (digest->sha != NULL && EVP_DigestUpdate(digest->sha, data, bytes) != 1)
+        return failed();
+    return S3_OK;
+}
+
+void s3_digest_add_all(struct s3_digest_piece *pieces, int count)
+{
+    struct s3_md5_piece md5s[S3_MD5_LANES];
+    int md5_count = 0;
+    for (int i = 0; i < count; i++) {
+        const struct s3_digest_piece *piece = &pieces[i];
+        if (piece->digest->has_md5)
+            md5s[md5_count++] =
+                (struct s3_md5_piece){&piece->digest->md5, piece->data, piece->bytes};
+    }
+    s3_md5_add(md5s, md5_count);
+    for (int i = 0; i < count; i++)
+        pieces[i].code = checksum_add(pieces[i].digest, pieces[i].data, pieces[i].bytes);
 }
 
 enum s3_code s3_digest_add(struct s3_digest *digest, const void *data, size_t bytes)
 {
-    if (s3_algorithm_combines(digest->algorithm))
-        digest->crc = s3_crc_add(crc_of(digest->algorithm), digest->crc, data, bytes);
-    if ((digest->md5 != NULL && EVP_DigestUpdate(digest->md5, data, bytes) != 1) ||
-        (digest->sha != NULL && EVP_DigestUpdate(digest->sha, data, bytes) != 1))
-        return failed();
-    return S3_OK;
+    struct s3_digest_piece piece = {.digest = digest, .data = data, .bytes = bytes};
+    s3_digest_add_all(&piece, 1);
+    return piece.code;
 }
 
 static void big_endian_put(uint64_t value, unsigned char *bytes, size_t count)
@@ -117,8 +136,9 @@ static uint64_t big_endian_get(const unsigned char *bytes, size_t count)
 enum s3_code s3_digest_end(struct s3_digest *digest, struct s3_digest_result *out)
 {
     *out = (struct s3_digest_result){.md5 = {0}};
-    if ((digest->md5 != NULL && EVP_DigestFinal_ex(digest->md5, out->md5, NULL) != 1) ||
-        (digest->sha != NULL && EVP_DigestFinal_ex(digest->sha, out->checksum, NULL) != 1))
+    if (digest->has_md5)
+        s3_md5_end(&digest->md5, out->md5);
+    if (digest->sha != NULL && EVP_DigestFinal_ex(digest->sha, out->checksum, NULL) != 1)
         return failed();
     if (s3_algorithm_combines(digest->algorithm))
         big_endian_put(digest->crc, out->checksum, s3_algorithm_bytes(digest->algorithm));
@@ -127,9 +147,8 @@ enum s3_code s3_digest_end(struct s3_digest *digest, struct s3_digest_result *ou
 
 void s3_digest_release(struct s3_digest *digest)
 {
-    EVP_MD_CTX_free(digest->md5);
     EVP_MD_CTX_free(digest->sha);
-    digest->md5 = digest->sha = NULL;
+    digest->sha = NULL;
 }
 
 enum s3_code s3_digest_of(enum s3_algorithm algorithm, const void *data, size_t bytes,

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 #include "s3/code.h"
+#include "s3/md5.h"
 
-#define S3_MD5_BYTES           16
 #define S3_CHECKSUM_BYTES_MAX  32
 #define S3_CHECKSUM_TEXT_BYTES 56 /* base64 of them, and "-10000" of multipart uploads */
 #define S3_ETAG_BYTES          40 /* 32 hexadecimal digits, and "-10000" */
@@ -41,7 +41,9 @@ bool s3_checksum_is_composite(const struct s3_checksum *checksum);
 
 struct s3_digest {
     enum s3_algorithm algorithm;
-    EVP_MD_CTX *md5, *sha; /* NULL: not wanted, and where the algorithm has none */
+    bool has_md5;
+    struct s3_md5 md5;
+    EVP_MD_CTX *sha; /* NULL: of other algorithms */
     uint64_t crc;
 };
 
@@ -54,6 +56,16 @@ enum s3_code s3_digest_init(struct s3_digest *digest, enum s3_algorithm algorith
 /* The same without MD5, whose result is zeros. */
 enum s3_code s3_digest_init_checksum(struct s3_digest *digest, enum s3_algorithm algorithm);
 enum s3_code s3_digest_add(struct s3_digest *digest, const void *data, size_t bytes);
+
+/* A piece that comes behind what its digest has. */
+struct s3_digest_piece {
+    struct s3_digest *digest;
+    const void *data;
+    size_t bytes;
+    enum s3_code code; /* set by s3_digest_add_all */
+};
+/* Up to S3_MD5_LANES of them, each of another digest, whose MD5s are counted side by side. */
+void s3_digest_add_all(struct s3_digest_piece *pieces, int count);
 enum s3_code s3_digest_end(struct s3_digest *digest, struct s3_digest_result *out);
 /* Safe on a zeroed one. */
 void s3_digest_release(struct s3_digest *digest);

@@ -139,6 +139,7 @@ enum shoal_status s3_store_open(const char *directory, struct s3_store **out)
     pthread_mutex_init(&store->lock, NULL);
     pthread_cond_init(&store->changed, NULL);
     pthread_mutex_init(&store->places.lock, NULL);
+    s3_followers_init(&store->followers, &store->workers);
     enum shoal_status status = parts_open(store, directory);
     if (status != SHOAL_OK) {
         char text[BASE_ERROR_TEXT_BYTES];

@@ -18,7 +18,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "s3/contents.h"
-#include "s3/follower.h"
 #include "s3/store_state.h"
 
 /* Dirty pages of a large body are sent to the disk as they come, a window behind: the sync at the
@@ -195,10 +194,10 @@ enum s3_code s3_put_begin(struct s3_store *store, const struct s3_put_options *o
         s3_put_abort(put);
         return code;
     }
-    bool is_slow = put->digest.md5 != NULL || put->digest.sha != NULL;
+    bool is_slow = put->digest.has_md5 || put->digest.sha != NULL;
     put->is_followed = is_slow && (options->bytes < 0 || options->bytes >= FOLLOW_BYTES);
     if (put->is_followed)
-        s3_follower_init(&put->follower, &store->workers, &put->digest, put->fd, put->start);
+        s3_follower_init(&put->follower, &store->followers, &put->digest, put->fd, put->start);
     *out = put;
     return S3_OK;
 }

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "s3/database.h"
+#include "s3/follower.h"
 #include "s3/place.h"
 #include "s3/store.h"
 #include "s3/workers.h"
@@ -18,6 +19,7 @@ struct s3_store {
     _Atomic int64_t next_content;
     struct s3_writer writer;
     struct s3_workers workers;
+    struct s3_followers followers;
     struct s3_places places;
     struct sql_readers readers;
     pthread_mutex_t lock;

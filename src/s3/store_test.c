@@ -2,6 +2,8 @@
 /* store_test.c: buckets and objects: what is put is got, replaced, copied, deleted, after a restart
  * too. */
 #include <fcntl.h>
+#include <openssl/evp.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -131,6 +133,90 @@ static enum s3_code put_if(struct s3_store *store, const char *match, const char
     return put_with(store, &options, NULL, "x", 1, NULL);
 }
 
+#define BODIES     12
+#define BODY_BYTES ((size_t)1 << 20)
+#define STEP_BYTES 70001
+
+struct body {
+    struct s3_store *store;
+    int number;
+    pthread_t thread;
+    enum s3_code code;
+    struct s3_written written;
+};
+
+/* Each is somewhat longer than the one before; every third has a SHA, every fourth is given up. */
+static size_t body_make(int number, unsigned char **out)
+{
+    size_t bytes = BODY_BYTES + (size_t)number * 33333;
+    *out = malloc(bytes);
+    for (size_t i = 0; i < bytes; i++)
+        (*out)[i] = (unsigned char)(i * i / 5 + i * (size_t)number);
+    return bytes;
+}
+
+static enum s3_code body_put(struct body *body, const unsigned char *data, size_t bytes)
+{
+    char key[16];
+    snprintf(key, sizeof(key), "%d", body->number);
+    struct s3_put_options options = {.bucket = "bkt", .key = key, .bytes = (int64_t)bytes};
+    options.algorithm = body->number % 3 == 0 ? S3_SHA256 : S3_CRC32;
+    struct s3_put *put;
+    struct s3_wait wait;
+    S3_TRY(s3_put_begin(body->store, &options, &put));
+    for (size_t done = 0; done < bytes; done += STEP_BYTES) {
+        size_t some = bytes - done < STEP_BYTES ? bytes - done : STEP_BYTES;
+        enum s3_code code = s3_put_write(put, data + done, some);
+        if (code != S3_OK || (body->number % 4 == 3 && done > bytes / 2)) {
+            s3_put_abort(put);
+            return code;
+        }
+    }
+    s3_wait_init(&wait);
+    s3_put_finish(put, NULL, &body->written, s3_wait_done, &wait);
+    return s3_wait_for(&wait);
+}
+
+static void *body_thread(void *user)
+{
+    struct body *body = user;
+    unsigned char *data;
+    size_t bytes = body_make(body->number, &data);
+    body->code = body_put(body, data, bytes);
+    free(data);
+    return NULL;
+}
+
+static void etag_is_md5(const struct body *body)
+{
+    unsigned char *data, md5[EVP_MAX_MD_SIZE];
+    char text[2 * S3_MD5_BYTES + 1];
+    size_t bytes = body_make(body->number, &data);
+    assert_int_equal(EVP_Digest(data, bytes, md5, NULL, EVP_md5(), NULL), 1);
+    s3_hex(md5, S3_MD5_BYTES, text);
+    assert_string_equal(body->written.etag, text);
+    free(data);
+}
+
+static void long_bodies_side_by_side_have_their_own_etags(void **state)
+{
+    struct fixture *fixture = *state;
+    struct body bodies[BODIES] = {{0}};
+    assert_int_equal(bucket_make(fixture->store, "bkt"), S3_OK);
+    for (int i = 0; i < BODIES; i++) {
+        bodies[i].store = fixture->store;
+        bodies[i].number = i;
+        assert_int_equal(pthread_create(&bodies[i].thread, NULL, body_thread, &bodies[i]), 0);
+    }
+    for (int i = 0; i < BODIES; i++)
+        pthread_join(bodies[i].thread, NULL);
+    for (int i = 0; i < BODIES; i++) {
+        assert_int_equal(bodies[i].code, S3_OK);
+        if (i % 4 != 3)
+            etag_is_md5(&bodies[i]);
+    }
+}
+
 static void conditions_hold_for_writes(void **state)
 {
     struct s3_store *store = ((struct fixture *)*state)->store;
@@ -231,6 +317,7 @@ int main(void)
         STORE_TEST(an_object_is_what_was_put),
         STORE_TEST(what_does_not_fit_changes_nothing),
         STORE_TEST(a_reader_keeps_the_object_that_it_opened),
+        STORE_TEST(long_bodies_side_by_side_have_their_own_etags),
         STORE_TEST(conditions_hold_for_writes),
         STORE_TEST(a_copy_shares_the_contents),
         STORE_TEST(tags_are_replaced),
