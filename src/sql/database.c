@@ -47,13 +47,17 @@ static enum shoal_status version_get(struct sql_database *database, int *out)
     return status == SQLITE_ROW ? SHOAL_OK : failed(database, "be read");
 }
 
-/* One transaction: a kill leaves an empty file or a whole one. */
-static enum shoal_status tables_make(struct sql_database *database)
+/* One transaction: a kill leaves an empty file or a whole one, of one version or the other. */
+static enum shoal_status tables_make(struct sql_database *database, int version)
 {
+    const struct sql_schema *schema = database->schema;
     char end[64];
-    snprintf(end, sizeof(end), "PRAGMA user_version = %d; COMMIT", database->schema->version);
+    snprintf(end, sizeof(end), "PRAGMA user_version = %d; COMMIT", schema->version);
     TRY(execute(database, "BEGIN IMMEDIATE", "be made"));
-    TRY(execute(database, database->schema->tables, "be made"));
+    if (version == 0)
+        TRY(execute(database, schema->tables, "be made"));
+    for (; version > 0 && version < schema->version; version++)
+        TRY(execute(database, schema->upgrades[version - 1], "be brought up to date"));
     return execute(database, end, "be made");
 }
 
@@ -64,12 +68,12 @@ static enum shoal_status schema_make(struct sql_database *database)
     TRY(version_get(database, &version));
     if (version == schema->version)
         return SHOAL_OK;
-    if (version != 0)
+    if (version > schema->version || (version > 0 && schema->upgrades == NULL))
         return base_error(SHOAL_ERR_FORMAT,
                           "%s is of version %d, and this program knows only %d; use the program "
                           "that made it",
                           schema->what, version, schema->version);
-    return tables_make(database);
+    return tables_make(database, version);
 }
 
 static enum shoal_status configure(struct sql_database *database, bool is_writer)

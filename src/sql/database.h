@@ -19,8 +19,10 @@
 
 struct sql_schema {
     const char *what; /* in texts of errors: "the index of objects" */
-    int version;      /* a file of another one is refused */
+    int version;      /* a file of a later one is refused */
     const char *tables;
+    /* What makes version n + 1 of version n, for n from 1 on; NULL where there is but one. */
+    const char *const *upgrades;
     const char *const *statements;
     int statement_count;
 };
@@ -34,7 +36,8 @@ struct sql_database {
     struct sql_database *next; /* of a list of free ones */
 };
 
-/* Opens the file; the writer also makes it, with its tables. FORMAT: it is of another version. */
+/* Opens the file; the writer also makes it, with its tables, or brings one of an earlier version up
+ * to this. FORMAT: it is of a later version. */
 enum shoal_status sql_database_open(const char *path, const struct sql_schema *schema,
                                     bool is_writer, struct sql_database *out);
 /* Safe on a zeroed one. */

@@ -158,6 +158,28 @@ static void test_another_version_is_refused(void **state)
     assert_non_null(strstr(base_error_text(), "the numbers is of version 1"));
 }
 
+static void test_an_earlier_version_is_brought_up_to_date(void **state)
+{
+    static const char *const upgrades[] = {
+        "INSERT INTO number VALUES(20);",
+        "ALTER TABLE number ADD COLUMN name TEXT; INSERT INTO number VALUES(300, 'a');"};
+    struct fixture *fixture = *state;
+    struct sql_schema newer = schema;
+    struct sql_database database;
+    struct add add;
+    add_init(&add, 1, SHOAL_OK);
+    assert_int_equal(sql_writer_run(&fixture->writer, &add.write), SHOAL_OK);
+    newer.version = 3;
+    newer.upgrades = upgrades;
+    for (int i = 0; i < 2; i++) { /* once */
+        assert_int_equal(sql_database_open(fixture->path, &newer, true, &database), SHOAL_OK);
+        sql_database_close(&database);
+    }
+    assert_int_equal(sum(fixture), 321);
+    assert_int_equal(sql_database_open(fixture->path, &schema, true, &database), SHOAL_ERR_FORMAT);
+    assert_non_null(strstr(base_error_text(), "the numbers is of version 3"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +187,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_constraint_fails_its_write_only, setup, teardown),
         cmocka_unit_test_setup_teardown(test_waiting_gives_the_error_to_who_waits, setup, teardown),
         cmocka_unit_test_setup_teardown(test_another_version_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_an_earlier_version_is_brought_up_to_date, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
