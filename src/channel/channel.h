@@ -13,8 +13,8 @@
  * the folders of instances was made by strangers: no link is followed out of them, and only files
  * and folders count. docs/channels.md has the whole story.
  *
- * In the job's folder this room owns `channels`, `checkpoints` in each host's folder, and what it
- * makes in `<host>/ml/input`.
+ * In the job's folder this room owns `channels`, `checkpoints.known`, `checkpoints` in each host's
+ * folder, and what it makes in `<host>/ml/input`.
  */
 #ifndef SHOAL_CHANNEL_CHANNEL_H
 #define SHOAL_CHANNEL_CHANNEL_H

@@ -10,7 +10,8 @@
  *
  * What a new process knows of the time before it (the service was killed): a file whose object is
  * not older is no news. So one host's copy of what came from the bucket does not go over what
- * another host has made of it since.
+ * another host has made of it since. And the paths that were there (known.h): the keys of those
+ * that are gone go. A round notes them before it puts anything.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,6 +29,7 @@
 #include "base/status.h"
 #include "channel/bucket.h"
 #include "channel/elsewhere.h"
+#include "channel/known.h"
 #include "channel/prepare.h"
 #include "channel/tree.h"
 
@@ -42,7 +44,9 @@ struct channel_checkpoints {
     struct channel_control control;
     struct channel_clients clients;
     struct channel_uri uri; /* its key ends in '/' or is empty */
+    int folder_fd;          /* of the job */
     int folders[CHANNEL_HOSTS_MAX];
+    struct channel_known known;
     struct channel_tree seen; /* sorted; of the round before */
     bool *is_put;             /* of each entry that was seen */
     pthread_t thread;
@@ -350,6 +354,9 @@ static enum shoal_status do_round(struct channel_checkpoints *checkpoints)
     pthread_sigmask(SIG_BLOCK, &io, NULL);
     enum shoal_status status = list(checkpoints, &now);
     if (status == SHOAL_OK)
+        status = channel_known_write(&checkpoints->known, checkpoints->folder_fd, &now,
+                                     &checkpoints->seen, checkpoints->is_put);
+    if (status == SHOAL_OK)
         status = BASE_NEW_ARRAY(&is_put, now.count + 1, "marks of checkpoints");
     if (status != SHOAL_OK) {
         channel_tree_release(&now);
@@ -376,10 +383,44 @@ static void release(struct channel_checkpoints *checkpoints)
         if (checkpoints->folders[i] >= 0)
             close(checkpoints->folders[i]);
     }
+    if (checkpoints->folder_fd >= 0)
+        close(checkpoints->folder_fd);
     channel_clients_release(&checkpoints->clients);
+    channel_known_release(&checkpoints->known);
     channel_tree_release(&checkpoints->seen);
     base_free(checkpoints->is_put);
     base_free(checkpoints);
+}
+
+/* What the process before this one has seen. A folder that somebody has removed tells nothing. */
+static enum shoal_status known_take(struct channel_checkpoints *checkpoints)
+{
+    const struct channel_job *job = &checkpoints->job;
+    char path[CHANNEL_PATH_BYTES];
+    for (int i = 0; i < job->host_count; i++) {
+        snprintf(path, sizeof(path), "%s/" CHANNEL_CHECKPOINTS, job->hosts[i].name);
+        if (faccessat(checkpoints->folder_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+            return SHOAL_OK;
+    }
+    TRY(channel_known_read(checkpoints->folder_fd, &checkpoints->seen));
+    channel_tree_sort(&checkpoints->seen);
+    TRY(BASE_NEW_ARRAY(&checkpoints->is_put, checkpoints->seen.count + 1, "marks of checkpoints"));
+    memset(checkpoints->is_put, true, checkpoints->seen.count);
+    return SHOAL_OK;
+}
+
+static enum shoal_status folders_open(struct channel_checkpoints *checkpoints, const char *place)
+{
+    const struct channel_job *job = &checkpoints->job;
+    checkpoints->folder_fd = open(job->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (checkpoints->folder_fd < 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "opening %s", job->folder);
+    TRY(read_place(place, &checkpoints->uri));
+    TRY(known_take(checkpoints));
+    for (int i = 0; i < job->host_count; i++)
+        TRY(channel_host_open(job, checkpoints->folder_fd, i, CHANNEL_CHECKPOINTS,
+                              &checkpoints->folders[i]));
+    return SHOAL_OK;
 }
 
 /* *out is NULL where there is nothing to do. */
@@ -394,14 +435,7 @@ static enum shoal_status create(const struct channel_job *job, struct channel_ch
     channel_clients_open(job, &checkpoints->clients, &checkpoints->job);
     checkpoints->job.control = &checkpoints->control;
     memset(checkpoints->folders, -1, sizeof(checkpoints->folders));
-    int fd = open(job->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    enum shoal_status status =
-        fd >= 0 ? read_place(place, &checkpoints->uri)
-                : base_error_errno(SHOAL_ERR_SYSTEM, errno, "opening %s", job->folder);
-    for (int i = 0; status == SHOAL_OK && i < job->host_count; i++)
-        status = channel_host_open(job, fd, i, CHANNEL_CHECKPOINTS, &checkpoints->folders[i]);
-    if (fd >= 0)
-        close(fd);
+    enum shoal_status status = folders_open(checkpoints, place);
     if (status != SHOAL_OK) {
         release(checkpoints);
         return status;

@@ -218,6 +218,35 @@ static void checkpoints_go_on_after_a_kill(void **state)
     file_is(trial, "algo-1/checkpoints/b", "b");
 }
 
+/* Which the killed one can't have seen. */
+static void checkpoints_that_went_while_no_service_ran_go_from_the_bucket(void **state)
+{
+    struct trial *trial = *state;
+    struct channel_checkpoints *checkpoints;
+    char path[256];
+    object_put(trial, "ck/a", "a");
+    object_put(trial, "ck/kept", "kept");
+    trial_job(trial, 2, CHECKPOINTS);
+    expect_ok(trial_prepare(trial));
+    expect_ok(channel_checkpoints_start(&trial->job, &checkpoints));
+    put_file(trial->folder, "algo-2/checkpoints/b/c", "c");
+    object_becomes(trial, "ck/b/c", "c");
+    channel_checkpoints_end(checkpoints, false);
+    object_put(trial, "ck/of-others", "of others");
+    static const char *const gone[] = {"algo-1/checkpoints/a", "algo-2/checkpoints/a",
+                                       "algo-2/checkpoints/b/c", "algo-1/checkpoints/kept"};
+    for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", trial->folder, gone[i]);
+        assert_int_equal(unlink(path), 0);
+    }
+    expect_ok(channel_checkpoints_start(&trial->job, &checkpoints));
+    channel_checkpoints_end(checkpoints, true);
+    assert_false(is_object(trial, "ck/a"));
+    assert_false(is_object(trial, "ck/b/c"));
+    object_is(trial, "ck/kept", "kept");
+    object_is(trial, "ck/of-others", "of others");
+}
+
 /* Somebody removes the folders of a job: that removes nothing from the bucket. */
 static void folders_that_go_take_nothing_along(void **state)
 {
@@ -232,6 +261,8 @@ static void folders_that_go_take_nothing_along(void **state)
     object_becomes(trial, "ck/b", "b");
     snprintf(path, sizeof(path), "%s/algo-1", trial->folder);
     expect_ok(channel_tree_remove(AT_FDCWD, path));
+    channel_checkpoints_end(checkpoints, true);
+    expect_ok(channel_checkpoints_start(&trial->job, &checkpoints)); /* makes them anew */
     channel_checkpoints_end(checkpoints, true);
     object_is(trial, "ck/a", "a");
     object_is(trial, "ck/b", "b");
@@ -290,6 +321,7 @@ int main(void)
         TRIAL_TEST(a_missing_bucket_is_said),
         TRIAL_TEST(checkpoints_go_both_ways),
         TRIAL_TEST(checkpoints_go_on_after_a_kill),
+        TRIAL_TEST(checkpoints_that_went_while_no_service_ran_go_from_the_bucket),
         TRIAL_TEST(folders_that_go_take_nothing_along),
         TRIAL_TEST(planted_links_are_no_checkpoints),
         TRIAL_TEST(bad_places_of_checkpoints_are_said),

@@ -65,6 +65,8 @@ enum shoal_status channel_tree_add(struct channel_tree *tree, int folder_fd, int
 /* Adds one file of a folder by its name, if there is such a file. */
 enum shoal_status channel_tree_add_file(struct channel_tree *tree, int folder_fd, int folder,
                                         const char *name);
+/* Adds a file of which no more is known than its path. */
+enum shoal_status channel_tree_add_path(struct channel_tree *tree, const char *path, int folder);
 /* By path, a folder before what is in it, then by folder. */
 void channel_tree_sort(struct channel_tree *tree);
 /* As sort orders them: less than, equal to or more than 0. */

@@ -165,6 +165,15 @@ enum shoal_status channel_tree_add_file(struct channel_tree *tree, int folder_fd
     return status;
 }
 
+enum shoal_status channel_tree_add_path(struct channel_tree *tree, const char *path, int folder)
+{
+    struct channel_entry entry = {.folder = folder, .mode = S_IFREG};
+    TRY(more_room(tree));
+    TRY(keep_text(tree, path, &entry.path));
+    tree->entries[tree->count++] = entry;
+    return SHOAL_OK;
+}
+
 enum shoal_status channel_tree_add(struct channel_tree *tree, int folder_fd, int folder)
 {
     struct listing *listing;
