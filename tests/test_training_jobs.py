@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import botocore.exceptions
 import pytest
@@ -20,10 +21,10 @@ ENDED = ("Completed", "Failed", "Stopped")
 class Jobs:
     """A service whose images are this machine itself, with a bucket, and a client."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, images="* root=/\n"):
         self.folder = folder
         folder.mkdir(mode=0o700)
-        (folder / "images.conf").write_text("* root=/\n")
+        (folder / "images.conf").write_text(images)
         (folder / "instances.conf").write_text("ml.all cores=all\n* cores=1/64 memory=1/64\n")
         self.start()
         self.service.client("s3").create_bucket(Bucket="data")
@@ -71,6 +72,11 @@ class Jobs:
         files = sorted((self.folder / "logs" / name).glob("algo-*"))
         return [[line[14:] for line in file.read_text().splitlines()] for file in files]
 
+    def go(self, name):
+        """Makes the file /opt/ml/model/go in the first instance of a job that runs."""
+        (folder,) = (self.folder / "jobs").glob(f"{name}.*")
+        (folder / "algo-1/ml/model/go").touch()
+
     def wait_output(self, name, word):
         deadline = time.monotonic() + DEADLINE_S
         while not any(word in lines for lines in self.output(name)):
@@ -113,6 +119,31 @@ def refused(code, words, function, **request):
 
 def transitions(job):
     return [step["Status"] for step in job["SecondaryStatusTransitions"]]
+
+
+@pytest.fixture
+def fetching(tmp_path, monkeypatch):
+    """A service on a machine whose podman never comes to an end with an image."""
+    podman = tmp_path / "podman"
+    podman.write_text("#!/bin/sh\ncase $1 in\nimage) exit 1;;\n"
+                      "pull) echo $$ > $0.pull; sleep 600;;\nesac\n")
+    podman.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    it = Jobs(tmp_path / "service", images="* container\n")
+    yield it, tmp_path / "podman.pull"
+    ended(it)
+
+
+def test_stop_of_a_job_whose_image_is_being_fetched(fetching):
+    jobs, pull = fetching
+    jobs.create("far", "true")
+    deadline = time.monotonic() + DEADLINE_S
+    while not (pull.exists() and pull.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    jobs.client.stop_training_job(TrainingJobName="far")
+    assert jobs.wait("far", *ENDED)["TrainingJobStatus"] == "Stopped"
+    assert not Path(f"/proc/{pull.read_text().strip()}").exists()
 
 
 def test_two_instances_run_to_the_end(shared):
@@ -430,11 +461,20 @@ def test_spot_job_leaves_for_another_and_comes_back(jobs):
     assert spot["TrainingEndTime"] > jobs.describe("urgent")["TrainingEndTime"]
 
 
-def test_jobs_of_two_services_that_follow_each_other_stay_apart(jobs):
-    """A service that ends in order leaves its jobs running, and the next one has all of them."""
-    jobs.create("one", "echo up; sleep 0.3; echo down")
+ASK_THE_SERVICE = (
+    "echo up; until test -e /opt/ml/model/go; do sleep 0.02; done; at=${AWS_ENDPOINT_URL#*//};"
+    " exec bash -c \"exec 3<>/dev/tcp/${at%:*}/${at#*:};"
+    " printf 'POST / HTTP/1.0\\r\\n\\r\\n' >&3; head -c 12 <&3\"")
+
+
+def test_a_service_that_comes_back_on_another_port_has_the_jobs_and_they_have_it(jobs):
+    """A service that ends in order leaves its jobs running."""
+    jobs.create("one", ASK_THE_SERVICE)
     jobs.wait_output("one", "up")
+    before = jobs.service.url
     assert jobs.service.stop() == (0, "")
     jobs.start()
+    assert jobs.service.url != before
+    jobs.go("one")
     assert jobs.wait("one", *ENDED)["TrainingJobStatus"] == "Completed"
-    assert json.dumps(jobs.output("one")) == '[["up", "down"]]'
+    assert jobs.output("one") == [["up", "HTTP/1.0 403"]]

@@ -95,7 +95,7 @@ static enum shoal_status software_of(const struct job_start *start, const json_t
     if (name == NULL)
         return base_error(SHOAL_ERR_ARGUMENT, "the request names no TrainingImage");
     TRY(job_images_load(start->images, "/var/tmp/shoal-images", &images));
-    enum shoal_status status = job_images_prepare(images, name, software);
+    enum shoal_status status = job_images_prepare(images, name, NULL, software);
     job_images_free(images);
     return status;
 }

@@ -154,8 +154,9 @@ static enum shoal_status start(struct serve *serve)
                                    : serve->certificate == NULL ? HTTP_HOME_TLS
                                                                 : HTTP_HOME_TLS_GIVEN;
     TRY(http_server_start(&options, &serve->server));
-    TRY(service_start(serve->jobs, http_server_address(serve->server)));
+    /* Jobs look for it there. */
     TRY(http_home_announce(serve->home, http_server_address(serve->server), scheme));
+    TRY(service_start(serve->jobs, http_server_address(serve->server)));
     printf("%s://%s\n", serve->is_tls ? "https" : "http", http_server_address(serve->server));
     if (fflush(stdout) != 0)
         return base_error(SHOAL_ERR_SYSTEM, "cannot write to stdout");

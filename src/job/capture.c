@@ -21,6 +21,9 @@
 
 #define CHUNK_BYTES    (64 << 10)
 #define ERR_KEPT_BYTES 600
+#define LOOK_MS        100  /* between two looks at who cancels */
+#define END_MS         2000 /* from SIGTERM to SIGKILL */
+#define END_POLL_MS    5
 
 extern char **environ;
 
@@ -46,7 +49,8 @@ static enum shoal_status spawn(char *const *words, int out_fd, int err_fd, pid_t
     posix_spawn_file_actions_adddup2(&actions, out_fd, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, err_fd, STDERR_FILENO);
     posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setpgroup(&attributes, 0); /* to be ended with what it starts */
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
     int result = posix_spawnp(pid, words[0], &actions, &attributes, words, environ);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
@@ -118,20 +122,34 @@ static void read_err(struct capture *capture)
         launch_fd_close(&capture->err_fd);
 }
 
-static enum shoal_status read_all(struct capture *capture, int64_t deadline_ns)
+static enum shoal_status read_all(struct capture *capture, int64_t deadline_ns,
+                                  const atomic_bool *is_cancelled)
 {
     while (capture->out_fd >= 0 || capture->err_fd >= 0) {
         struct pollfd watched[2] = {{capture->out_fd, POLLIN, 0}, {capture->err_fd, POLLIN, 0}};
         int64_t left_ms = (deadline_ns - base_now_ns()) / BASE_NS_PER_MS;
         if (left_ms <= 0)
             return base_error(SHOAL_ERR_SYSTEM, "%s did not end in time", capture->name);
-        poll(watched, 2, left_ms < 1000 ? (int)left_ms : 1000);
+        if (is_cancelled != NULL && atomic_load(is_cancelled))
+            return base_error(SHOAL_ERR_ABORTED, "%s was given up", capture->name);
+        poll(watched, 2, left_ms < LOOK_MS ? (int)left_ms : LOOK_MS);
         if (watched[0].revents != 0)
             TRY(read_out(capture));
         if (watched[1].revents != 0)
             read_err(capture);
     }
     return SHOAL_OK;
+}
+
+/* A chance to put away what it has half done, then the end. */
+static void end(const struct capture *capture)
+{
+    int64_t deadline_ns = base_deadline_ns(END_MS);
+    kill(-capture->pid, SIGTERM);
+    while (waitpid(capture->pid, NULL, WNOHANG) == 0 && base_left_ms(deadline_ns) > 0)
+        base_sleep_ms(END_POLL_MS);
+    if (kill(-capture->pid, SIGKILL) == 0) /* the program, or what it has left */
+        waitpid(capture->pid, NULL, 0);
 }
 
 /* The last line of what it said on stderr. */
@@ -157,18 +175,17 @@ static enum shoal_status wait_end(struct capture *capture)
                       *words != '\0' ? ": " : "", words);
 }
 
-enum shoal_status capture_run(char *const *words, int64_t timeout_ms, char **out)
+enum shoal_status capture_run(char *const *words, int64_t timeout_ms,
+                              const atomic_bool *is_cancelled, char **out)
 {
     struct capture capture = {.name = words[0], .pid = -1, .out_fd = -1, .err_fd = -1};
     enum shoal_status status = start(words, &capture);
     if (status == SHOAL_OK) {
-        status = read_all(&capture, base_deadline_ns(timeout_ms));
-        if (status != SHOAL_OK) {
-            kill(capture.pid, SIGKILL);
-            waitpid(capture.pid, NULL, 0);
-        } else {
+        status = read_all(&capture, base_deadline_ns(timeout_ms), is_cancelled);
+        if (status == SHOAL_OK)
             status = wait_end(&capture);
-        }
+        else
+            end(&capture);
     }
     launch_fd_close(&capture.out_fd);
     launch_fd_close(&capture.err_fd);

@@ -17,15 +17,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "job/capture.h"
 
 #define PATH_BYTES       4096
 #define ID_BYTES         160
+#define CHECK_TIMEOUT_MS 5000
 #define ASK_TIMEOUT_MS   60000
 #define FETCH_TIMEOUT_MS 3600000
+#define LOCK_POLL_MS     20
 #define LIST_MAX         1024
+
+/* What is wanted, and by whom it may be given up. */
+struct wanted {
+    const char *folder, *name;
+    const atomic_bool *is_cancelled;
+};
+
+/* ---- the program ---- */
 
 const char *container_program(void)
 {
@@ -44,10 +55,9 @@ const char *container_program(void)
     return NULL;
 }
 
-/* ---- the program ---- */
-
 /* Runs "<program> a b c", NULL behind; *out may be NULL when what it prints is of no use. */
-static enum shoal_status run(const char *const *words, int64_t timeout_ms, char **out)
+static enum shoal_status run(const char *const *words, int64_t timeout_ms,
+                             const atomic_bool *is_cancelled, char **out)
 {
     char *line[16], *text;
     size_t count = 0;
@@ -59,7 +69,7 @@ static enum shoal_status run(const char *const *words, int64_t timeout_ms, char 
     line[count] = NULL;
     if (line[0] == NULL)
         return base_error(SHOAL_ERR_SYSTEM, "neither podman nor docker is installed");
-    TRY(capture_run(line, timeout_ms, &text));
+    TRY(capture_run(line, timeout_ms, is_cancelled, &text));
     if (out != NULL)
         *out = text;
     else
@@ -67,12 +77,18 @@ static enum shoal_status run(const char *const *words, int64_t timeout_ms, char 
     return SHOAL_OK;
 }
 
-/* What the program knows of an image: an object to be released by json_decref. */
-static enum shoal_status inspect(const char *name, json_t **out)
+enum shoal_status container_check(void)
 {
-    const char *const words[] = {"image", "inspect", name, NULL};
+    const char *const version[] = {"version", NULL};
+    return run(version, CHECK_TIMEOUT_MS, NULL, NULL);
+}
+
+/* What the program knows of an image: an object to be released by json_decref. */
+static enum shoal_status inspect(const struct wanted *wanted, json_t **out)
+{
+    const char *const words[] = {"image", "inspect", wanted->name, NULL};
     char *text;
-    TRY(run(words, ASK_TIMEOUT_MS, &text));
+    TRY(run(words, ASK_TIMEOUT_MS, wanted->is_cancelled, &text));
     json_t *list = json_loads(text, 0, NULL);
     base_free(text);
     json_t *image = json_incref(json_array_get(list, 0));
@@ -80,19 +96,19 @@ static enum shoal_status inspect(const char *name, json_t **out)
     if (!json_is_object(image)) {
         json_decref(image);
         return base_error(SHOAL_ERR_FORMAT, "%s says nothing of the image %s", container_program(),
-                          name);
+                          wanted->name);
     }
     *out = image;
     return SHOAL_OK;
 }
 
-static enum shoal_status fetch(const char *name, json_t **out)
+static enum shoal_status fetch(const struct wanted *wanted, json_t **out)
 {
-    const char *const pull[] = {"pull", "-q", name, NULL};
-    if (inspect(name, out) == SHOAL_OK)
+    const char *const pull[] = {"pull", "-q", wanted->name, NULL};
+    if (inspect(wanted, out) == SHOAL_OK)
         return SHOAL_OK;
-    TRY(run(pull, FETCH_TIMEOUT_MS, NULL));
-    return inspect(name, out);
+    TRY(run(pull, FETCH_TIMEOUT_MS, wanted->is_cancelled, NULL));
+    return inspect(wanted, out);
 }
 
 /* ---- unpacking ---- */
@@ -111,24 +127,25 @@ static enum shoal_status id_of(const json_t *image, char id[ID_BYTES])
     return SHOAL_OK;
 }
 
-static enum shoal_status export_to(const char *name, const char *archive)
+/* The container that it takes goes again in any case. */
+static enum shoal_status export_to(const struct wanted *wanted, const char *archive)
 {
-    const char *const create[] = {"create", name, "train", NULL};
+    const char *const create[] = {"create", wanted->name, "train", NULL};
     char *id;
-    TRY(run(create, FETCH_TIMEOUT_MS, &id));
+    TRY(run(create, FETCH_TIMEOUT_MS, wanted->is_cancelled, &id));
     id[strcspn(id, "\r\n")] = '\0';
     const char *const export[] = {"export", "-o", archive, id, NULL};
     const char *const drop[] = {"rm", id, NULL};
-    enum shoal_status status = run(export, FETCH_TIMEOUT_MS, NULL);
+    enum shoal_status status = run(export, FETCH_TIMEOUT_MS, wanted->is_cancelled, NULL);
     if (status == SHOAL_OK)
-        status = run(drop, ASK_TIMEOUT_MS, NULL);
+        status = run(drop, ASK_TIMEOUT_MS, NULL, NULL);
     else
-        (void)run(drop, ASK_TIMEOUT_MS, NULL);
+        (void)run(drop, ASK_TIMEOUT_MS, NULL, NULL);
     base_free(id);
     return status;
 }
 
-static enum shoal_status extract(const char *archive, const char *part)
+static enum shoal_status extract(const struct wanted *wanted, const char *archive, const char *part)
 {
     char *words[] = {(char *)"tar", (char *)"-xf", (char *)archive,
                      (char *)"-C",  (char *)part,  (char *)"--numeric-owner",
@@ -136,42 +153,53 @@ static enum shoal_status extract(const char *archive, const char *part)
     char *text;
     if (mkdir(part, 0755) != 0 && errno != EEXIST)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "making the folder %s", part);
-    TRY(capture_run(words, FETCH_TIMEOUT_MS, &text));
+    TRY(capture_run(words, FETCH_TIMEOUT_MS, wanted->is_cancelled, &text));
     base_free(text);
     return SHOAL_OK;
 }
 
-static enum shoal_status unpack(const char *name, const char *root)
+static enum shoal_status unpack(const struct wanted *wanted, const char *root)
 {
     char archive[PATH_BYTES], part[PATH_BYTES];
     if (snprintf(archive, sizeof(archive), "%s.tar", root) >= PATH_BYTES ||
         snprintf(part, sizeof(part), "%s.part", root) >= PATH_BYTES)
         return base_error(SHOAL_ERR_ARGUMENT, "the path %s is too long", root);
-    enum shoal_status status = export_to(name, archive);
+    enum shoal_status status = export_to(wanted, archive);
     if (status == SHOAL_OK)
-        status = extract(archive, part);
+        status = extract(wanted, archive, part);
     unlink(archive);
     if (status == SHOAL_OK && rename(part, root) != 0)
         status = base_error_errno(SHOAL_ERR_SYSTEM, errno, "naming the folder %s", root);
     return status;
 }
 
-static enum shoal_status unpack_once(const char *folder, const char *name, const char *root)
+/* Whoever has the lock may be busy for long, so this is no call that waits for it. */
+static enum shoal_status lock(const struct wanted *wanted, int fd, const char *path)
+{
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return base_error_errno(SHOAL_ERR_SYSTEM, errno, "locking %s", path);
+        if (wanted->is_cancelled != NULL && atomic_load(wanted->is_cancelled))
+            return base_error(SHOAL_ERR_ABORTED, "the image %s was given up", wanted->name);
+        base_sleep_ms(LOCK_POLL_MS);
+    }
+    return SHOAL_OK;
+}
+
+static enum shoal_status unpack_once(const struct wanted *wanted, const char *root)
 {
     char path[PATH_BYTES];
     if (access(root, F_OK) == 0)
         return SHOAL_OK;
-    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
-        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "making the folder %s", folder);
-    snprintf(path, sizeof(path), "%s/lock", folder);
+    if (mkdir(wanted->folder, 0700) != 0 && errno != EEXIST)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "making the folder %s", wanted->folder);
+    snprintf(path, sizeof(path), "%s/lock", wanted->folder);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0 || flock(fd, LOCK_EX) != 0) {
-        int error_number = errno;
-        if (fd >= 0)
-            close(fd);
-        return base_error_errno(SHOAL_ERR_SYSTEM, error_number, "locking %s", path);
-    }
-    enum shoal_status status = access(root, F_OK) == 0 ? SHOAL_OK : unpack(name, root);
+    if (fd < 0)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "opening %s", path);
+    enum shoal_status status = lock(wanted, fd, path);
+    if (status == SHOAL_OK && access(root, F_OK) != 0)
+        status = unpack(wanted, root);
     close(fd);
     return status;
 }
@@ -208,16 +236,17 @@ static enum shoal_status take_config(const json_t *image, const struct image *ro
 }
 
 enum shoal_status container_prepare(const char *folder, const char *name, const struct image *image,
-                                    struct job_software *software)
+                                    const atomic_bool *is_cancelled, struct job_software *software)
 {
+    const struct wanted wanted = {folder, name, is_cancelled};
     char id[ID_BYTES], root[PATH_BYTES];
     json_t *known;
-    TRY(fetch(name, &known));
+    TRY(fetch(&wanted, &known));
     enum shoal_status status = id_of(known, id);
     if (status == SHOAL_OK && snprintf(root, sizeof(root), "%s/%s", folder, id) >= PATH_BYTES)
         status = base_error(SHOAL_ERR_ARGUMENT, "the path %s is too long", folder);
     if (status == SHOAL_OK)
-        status = unpack_once(folder, name, root);
+        status = unpack_once(&wanted, root);
     if (status == SHOAL_OK)
         status = base_strdup(root, "an image", &software->root);
     if (status == SHOAL_OK)

@@ -10,15 +10,22 @@
 #ifndef SHOAL_JOB_CONTAINER_H
 #define SHOAL_JOB_CONTAINER_H
 
+#include <stdatomic.h>
+
 #include "job/images_state.h"
 
 /* "podman" or "docker", whichever is in PATH first; NULL: neither. */
 const char *container_program(void);
 
+/* Whether the program can work: docker needs its daemon. SHOAL_ERR_SYSTEM with its last words.
+ * Blocks for 5 s at most. */
+enum shoal_status container_check(void);
+
 /* Fetches the image `name`, unless it is unpacked in `folder` already, and fills software's root,
  * directory, entry point and environment, with the row's variables behind the image's. Blocks.
- * SHOAL_ERR_SYSTEM with the program's last words. */
+ * SHOAL_ERR_SYSTEM with the program's last words. SHOAL_ERR_ABORTED: *is_cancelled (NULL: nobody
+ * asks) came true. */
 enum shoal_status container_prepare(const char *folder, const char *name, const struct image *image,
-                                    struct job_software *software);
+                                    const atomic_bool *is_cancelled, struct job_software *software);
 
 #endif

@@ -22,6 +22,7 @@
  *     "limits": {"memory_bytes": 8589934592, "core_thousands": 4000, "process_count": 4096,
  *                "open_file_count": 65536, "shared_memory_bytes": 1073741824},
  *     "doors": [{"port": 8080, "to": "127.0.0.1:8080"},   of the job's network, at 10.77.0.1
+ *               {"port": 7800, "to": "/var/lib/shoal"},    the service of this directory
  *               {"port": 3128, "to": "internet"}],         a proxy for HTTP
  *     "companions": [["channel-feed", "/dir/jobs/digits-1"]],
  *     "max_runtime_s": 86400, "grace_s": 120, "failure_grace_s": 10

@@ -12,10 +12,12 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "http/home.h"
 #include "launch/process.h"
 
 #define WAY_BYTES  (64u << 10)
@@ -112,35 +114,9 @@ static enum shoal_status watch_link(struct forward_link *link, struct launch_loo
     return SHOAL_OK;
 }
 
-/* ---- doors ---- */
+/* ---- addresses ---- */
 
-/* Whoever can't be let through sees the end of the connection. */
-static enum shoal_status door_ready(void *owner, short events)
-{
-    struct forward_door *door = owner;
-    struct forward_link *link = NULL;
-    (void)events;
-    int inner = accept4(door->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (inner < 0)
-        return SHOAL_OK;
-    int outer = socket(door->to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool connected =
-        outer >= 0 &&
-        (connect(outer, (struct sockaddr *)&door->to, door->to_bytes) == 0 || errno == EINPROGRESS);
-    if (!connected || BASE_NEW(&link, "a job's connection to outside") != SHOAL_OK) {
-        launch_fd_close(&inner);
-        launch_fd_close(&outer);
-        return SHOAL_OK;
-    }
-    link->all = door->all;
-    link->fds[0] = inner;
-    link->fds[1] = outer;
-    door->all->links[door->all->link_count++] = link;
-    return SHOAL_OK;
-}
-
-enum shoal_status forward_parse(const char *text, struct sockaddr_storage *address,
-                                socklen_t *bytes)
+static enum shoal_status parse(const char *text, struct sockaddr_storage *address, socklen_t *bytes)
 {
     char host[TEXT_BYTES];
     const char *colon = strrchr(text, ':');
@@ -160,10 +136,64 @@ enum shoal_status forward_parse(const char *text, struct sockaddr_storage *addre
     return SHOAL_OK;
 }
 
+/* A service may have come back on another port since the last connection. */
+static enum shoal_status find(const char *to, struct sockaddr_storage *address, socklen_t *bytes)
+{
+    char text[HTTP_HOME_ADDRESS_BYTES];
+    if (to[0] != '/')
+        return parse(to, address, bytes);
+    TRY(http_home_address(to, text, sizeof(text)));
+    return parse(text, address, bytes);
+}
+
+enum shoal_status forward_check(const char *to)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes;
+    return to[0] == '/' ? SHOAL_OK : parse(to, &address, &bytes);
+}
+
+/* ---- doors ---- */
+
+/* A socket that connects to where the door leads; -1: it leads nowhere. */
+static int connect_out(const struct forward_door *door)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes;
+    if (find(door->to, &address, &bytes) != SHOAL_OK)
+        return -1;
+    int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&address, bytes) != 0 && errno != EINPROGRESS)
+        launch_fd_close(&fd);
+    return fd;
+}
+
+/* Whoever can't be let through sees the end of the connection. */
+static enum shoal_status door_ready(void *owner, short events)
+{
+    struct forward_door *door = owner;
+    struct forward_link *link = NULL;
+    (void)events;
+    int inner = accept4(door->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (inner < 0)
+        return SHOAL_OK;
+    int outer = connect_out(door);
+    if (outer < 0 || BASE_NEW(&link, "a job's connection to outside") != SHOAL_OK) {
+        launch_fd_close(&inner);
+        launch_fd_close(&outer);
+        return SHOAL_OK;
+    }
+    link->all = door->all;
+    link->fds[0] = inner;
+    link->fds[1] = outer;
+    door->all->links[door->all->link_count++] = link;
+    return SHOAL_OK;
+}
+
 enum shoal_status forward_add(struct forward *forward, int listen_fd, const char *to)
 {
-    struct forward_door door = {.all = forward, .listen_fd = listen_fd};
-    enum shoal_status status = forward_parse(to, &door.to, &door.to_bytes);
+    struct forward_door door = {.all = forward, .listen_fd = listen_fd, .to = to};
+    enum shoal_status status = forward_check(to);
     if (status == SHOAL_OK && forward->door_count == FORWARD_DOORS_MAX)
         status =
             base_error(SHOAL_ERR_LIMIT, "a job's network has at most %d doors", FORWARD_DOORS_MAX);

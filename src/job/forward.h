@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * forward.h: the doors of a job's network: ports of its bridge from which connections lead to an
- * address that the maker's process reaches, such as the service's own.
+ * address that the maker's process reaches, or to a service, wherever it answers now.
  *
  * The listening sockets come from inside the job's network; connections out are made in the
  * maker's. Bytes are copied both ways in the maker's loop. At most FORWARD_LINKS_MAX connections at
@@ -9,8 +9,6 @@
  */
 #ifndef SHOAL_JOB_FORWARD_H
 #define SHOAL_JOB_FORWARD_H
-
-#include <sys/socket.h>
 
 #include "launch/loop.h"
 #include "shoal.h"
@@ -23,8 +21,7 @@ struct forward_link;
 struct forward_door {
     struct forward *all;
     int listen_fd; /* -1: closed */
-    struct sockaddr_storage to;
-    socklen_t to_bytes;
+    const char *to;
 };
 
 struct forward { /* zeroed is a start */
@@ -34,10 +31,12 @@ struct forward { /* zeroed is a start */
     int link_count;
 };
 
-/* "127.0.0.1:8080", "[::1]:8080": an address in numbers. SHOAL_ERR_ARGUMENT. */
-enum shoal_status forward_parse(const char *text, struct sockaddr_storage *address,
-                                socklen_t *bytes);
-/* Takes a listening socket, also when it fails; `to` as above. The struct may not move after. */
+/* Where a door leads: "127.0.0.1:8080", "[::1]:8080": an address in numbers; or the absolute path
+ * of a service's directory, in which its address is looked up for each connection.
+ * SHOAL_ERR_ARGUMENT: it is neither. */
+enum shoal_status forward_check(const char *to);
+/* Takes a listening socket, also when it fails; `to`, as above, is borrowed until the release. The
+ * struct may not move after. */
 enum shoal_status forward_add(struct forward *forward, int listen_fd, const char *to);
 /* Adds what is to be watched in the loop's next turn, in which connections come, move and go. */
 enum shoal_status forward_watch(struct forward *forward, struct launch_loop *loop);

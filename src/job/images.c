@@ -160,6 +160,23 @@ static bool is_folder(const char *path)
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
+static enum shoal_status engine_check(const char *name)
+{
+    const char *program = container_program();
+    char words[BASE_ERROR_TEXT_BYTES];
+    if (program != NULL && container_check() == SHOAL_OK)
+        return SHOAL_OK;
+    if (program == NULL)
+        snprintf(words, sizeof(words), "install podman to fetch it");
+    else
+        snprintf(words, sizeof(words), "see to it that %s, which is to fetch it, answers: %.300s",
+                 program, base_error_text());
+    return base_error(SHOAL_ERR_ARGUMENT,
+                      NOT_HERE ": '%.200s' is no framework image that this machine's Python stands "
+                               "for; give it a row in images.conf (python or root=FOLDER), or %s",
+                      name, words);
+}
+
 enum shoal_status job_images_check(const struct job_images *images, const char *name)
 {
     const struct image *image;
@@ -167,12 +184,8 @@ enum shoal_status job_images_check(const struct job_images *images, const char *
     if (image->kind == JOB_IMAGE_ROOT && !is_folder(image->value))
         return base_error(SHOAL_ERR_ARGUMENT, NOT_HERE ": there is no folder %s, which %s names",
                           image->value, rows_source(images->rows));
-    if (image->kind == JOB_IMAGE_CONTAINER && container_program() == NULL)
-        return base_error(SHOAL_ERR_ARGUMENT,
-                          NOT_HERE ": '%.200s' is no framework image that this machine's Python "
-                                   "stands for; give it a row in images.conf (python or "
-                                   "root=FOLDER), or install podman to fetch it",
-                          name);
+    if (image->kind == JOB_IMAGE_CONTAINER)
+        return engine_check(name);
     if (image->kind == JOB_IMAGE_PYTHON && image->value != NULL && access(image->value, X_OK) != 0)
         return base_error(SHOAL_ERR_ARGUMENT, NOT_HERE ": %s, which %s names, can't be executed",
                           image->value, rows_source(images->rows));
@@ -201,7 +214,8 @@ static enum shoal_status take_answer(const json_t *answer, struct job_software *
     return SHOAL_OK;
 }
 
-static enum shoal_status ask_python(const char *program, struct job_software *software)
+static enum shoal_status ask_python(const char *program, const atomic_bool *is_cancelled,
+                                    struct job_software *software)
 {
     char path[PACKAGES_PATH_BYTES], *text;
     if (program == NULL) {
@@ -209,7 +223,7 @@ static enum shoal_status ask_python(const char *program, struct job_software *so
         program = path;
     }
     char *words[] = {(char *)program, (char *)"-c", (char *)python_question, NULL};
-    TRY(capture_run(words, PYTHON_TIMEOUT_MS, &text));
+    TRY(capture_run(words, PYTHON_TIMEOUT_MS, is_cancelled, &text));
     json_t *answer = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     base_free(text);
     enum shoal_status status = take_answer(answer, software);
@@ -233,28 +247,29 @@ static enum shoal_status list_copy(const char *const *list, char ***out)
 }
 
 static enum shoal_status prepare(struct job_images *images, const struct image *image,
-                                 const char *name, struct job_software *software)
+                                 const char *name, const atomic_bool *is_cancelled,
+                                 struct job_software *software)
 {
     static const char *const none[] = {NULL};
     software->kind = image->kind;
     if (image->kind == JOB_IMAGE_CONTAINER)
         return container_prepare(images->folder, image->value != NULL ? image->value : name, image,
-                                 software);
+                                 is_cancelled, software);
     TRY(list_copy(image->variables, &software->environment));
     TRY(list_copy(none, &software->entrypoint));
     return image->kind == JOB_IMAGE_ROOT ? base_strdup(image->value, "an image", &software->root)
-                                         : ask_python(image->value, software);
+                                         : ask_python(image->value, is_cancelled, software);
 }
 
 enum shoal_status job_images_prepare(struct job_images *images, const char *name,
-                                     struct job_software **out)
+                                     const atomic_bool *is_cancelled, struct job_software **out)
 {
     const struct image *image;
     struct job_software *software;
     TRY(job_images_check(images, name));
     TRY(find(images, name, &image));
     TRY(BASE_NEW(&software, "an image"));
-    enum shoal_status status = prepare(images, image, name, software);
+    enum shoal_status status = prepare(images, image, name, is_cancelled, software);
     if (status != SHOAL_OK) {
         bool not_fetched = image->kind == JOB_IMAGE_CONTAINER && status == SHOAL_ERR_SYSTEM;
         job_software_free(software);

@@ -23,6 +23,7 @@
 #ifndef SHOAL_JOB_IMAGES_H
 #define SHOAL_JOB_IMAGES_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "shoal.h"
@@ -37,9 +38,9 @@ enum shoal_status job_images_load(const char *path, const char *folder, struct j
 /* NULL is allowed. */
 void job_images_free(struct job_images *images);
 
-/* Whether an image of this name can be here: a row matches it, and what the row needs is
- * installed. Quick; any thread. SHOAL_ERR_ARGUMENT with the public service's words and what to do.
- */
+/* Whether an image of this name can be here: a row matches it, and what the row needs is installed
+ * and answers. Quick, but that a container engine may take 5 s to answer; any thread.
+ * SHOAL_ERR_ARGUMENT with the public service's words and what to do. */
 enum shoal_status job_images_check(const struct job_images *images, const char *name);
 
 /* An image that is ready on this machine. All is its own. */
@@ -59,9 +60,10 @@ struct job_software {
 
 /* Makes it ready: a container is fetched and unpacked, a Python is asked where it is. Blocks, for a
  * container up to an hour; any thread. Errors have the public service's words in front;
- * SHOAL_ERR_ARGUMENT: a container could not be fetched. */
+ * SHOAL_ERR_ARGUMENT: a container could not be fetched. SHOAL_ERR_ABORTED: *is_cancelled (NULL:
+ * nobody asks) came true. */
 enum shoal_status job_images_prepare(struct job_images *images, const char *name,
-                                     struct job_software **out);
+                                     const atomic_bool *is_cancelled, struct job_software **out);
 /* NULL is allowed. */
 void job_software_free(struct job_software *software);
 

@@ -2,23 +2,31 @@
 /* images_test.c: files of images, and what a Python of this machine says of itself. */
 #include "job/images.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
 
 static const char framework[] =
     "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.0.1-gpu-py310";
 
-static struct job_images *images_of(const char *text)
+/* Images of the folder are unpacked in it. */
+static struct job_images *images_in(const char *folder, const char *text)
 {
     char path[] = "/tmp/shoal-images-XXXXXX";
     struct job_images *images = NULL;
@@ -26,10 +34,15 @@ static struct job_images *images_of(const char *text)
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     close(fd);
-    if (job_images_load(path, "/tmp/nowhere", &images) != SHOAL_OK)
+    if (job_images_load(path, folder, &images) != SHOAL_OK)
         images = NULL;
     unlink(path);
     return images;
+}
+
+static struct job_images *images_of(const char *text)
+{
+    return images_in("/tmp/nowhere", text);
 }
 
 static void default_takes_framework_images(void **state)
@@ -58,7 +71,7 @@ static void rows_say_what_an_image_is(void **state)
     struct job_software *software;
     (void)state;
     assert_non_null(images);
-    assert_int_equal(job_images_prepare(images, "mine:latest", &software), SHOAL_OK);
+    assert_int_equal(job_images_prepare(images, "mine:latest", NULL, &software), SHOAL_OK);
     assert_int_equal(software->kind, JOB_IMAGE_ROOT);
     assert_string_equal(software->root, "/usr");
     assert_null(software->entrypoint[0]);
@@ -66,7 +79,7 @@ static void rows_say_what_an_image_is(void **state)
     assert_string_equal(software->environment[1], "B_2=two=2");
     assert_null(software->environment[2]);
     job_software_free(software);
-    assert_int_equal(job_images_prepare(images, "gone", &software), SHOAL_ERR_ARGUMENT);
+    assert_int_equal(job_images_prepare(images, "gone", NULL, &software), SHOAL_ERR_ARGUMENT);
     assert_non_null(strstr(base_error_text(), "there is no folder /nowhere/at/all"));
     assert_int_equal(job_images_check(images, "broken"), SHOAL_ERR_ARGUMENT);
     assert_int_equal(job_images_check(images, framework), SHOAL_ERR_ARGUMENT);
@@ -81,7 +94,7 @@ static void python_says_where_it_is(void **state)
     (void)state;
     assert_non_null(images);
     setenv("PATH", *state, 1);
-    assert_int_equal(job_images_prepare(images, framework, &software), SHOAL_OK);
+    assert_int_equal(job_images_prepare(images, framework, NULL, &software), SHOAL_OK);
     assert_int_equal(software->kind, JOB_IMAGE_PYTHON);
     assert_int_equal(access(software->python, X_OK), 0);
     assert_int_equal(software->prefix[0], '/');
@@ -98,9 +111,9 @@ static void program_that_is_no_python_is_named(void **state)
     struct job_images *images = images_of("true python=/bin/true\nfalse python=/bin/false\n");
     struct job_software *software;
     (void)state;
-    assert_int_equal(job_images_prepare(images, "true", &software), SHOAL_ERR_FORMAT);
+    assert_int_equal(job_images_prepare(images, "true", NULL, &software), SHOAL_ERR_FORMAT);
     assert_non_null(strstr(base_error_text(), "/bin/true: a Python doesn't say its python"));
-    assert_int_equal(job_images_prepare(images, "false", &software), SHOAL_ERR_SYSTEM);
+    assert_int_equal(job_images_prepare(images, "false", NULL, &software), SHOAL_ERR_SYSTEM);
     assert_non_null(strstr(base_error_text(), "/bin/false exited with code 1"));
     job_images_free(images);
 }
@@ -117,6 +130,121 @@ static void wrong_rows_are_named(void **state)
         assert_non_null(strstr(base_error_text(), ":2: "));
     }
     assert_int_equal(base_memory_blocks(), 0);
+}
+
+/* ---- containers ---- */
+
+struct engine {
+    char folder[64], docker[80], started[80];
+    struct job_images *images;
+    atomic_bool is_cancelled;
+    enum shoal_status status;
+};
+
+/* The only program in PATH is a docker of these lines. */
+static void engine_make(struct engine *engine, const char *lines)
+{
+    *engine = (struct engine){.folder = "/tmp/shoal-engine-XXXXXX"};
+    assert_non_null(mkdtemp(engine->folder));
+    snprintf(engine->docker, sizeof(engine->docker), "%s/docker", engine->folder);
+    snprintf(engine->started, sizeof(engine->started), "%s/started", engine->folder);
+    FILE *file = fopen(engine->docker, "w");
+    assert_non_null(file);
+    fprintf(file, "#!/bin/sh\n%s", lines);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(engine->docker, 0700), 0);
+    setenv("PATH", engine->folder, 1);
+    engine->images = images_in(engine->folder, "* container\n");
+    assert_non_null(engine->images);
+}
+
+static void engine_release(struct engine *engine)
+{
+    char lock[80];
+    snprintf(lock, sizeof(lock), "%s/lock", engine->folder);
+    unlink(lock);
+    unlink(engine->started);
+    unlink(engine->docker);
+    assert_int_equal(rmdir(engine->folder), 0);
+    job_images_free(engine->images);
+}
+
+static void engine_that_does_not_answer_is_a_refusal(void **state)
+{
+    struct engine engine;
+    (void)state;
+    engine_make(&engine, "echo 'Cannot connect to the daemon. Is it running?' >&2; exit 1\n");
+    assert_int_equal(job_images_check(engine.images, "mine:1"), SHOAL_ERR_ARGUMENT);
+    assert_non_null(strstr(base_error_text(), "Cannot pull algorithm container. Either"));
+    assert_non_null(strstr(base_error_text(), "docker exited with code 1: Cannot connect to the "
+                                              "daemon. Is it running?"));
+    engine_release(&engine);
+}
+
+static void *prepare_main(void *user)
+{
+    struct engine *engine = user;
+    struct job_software *software;
+    engine->status = job_images_prepare(engine->images, "mine:1", &engine->is_cancelled, &software);
+    return NULL;
+}
+
+/* The process that says in its file that it has begun. */
+static pid_t started_await(const struct engine *engine)
+{
+    int pid = 0;
+    while (pid == 0) {
+        FILE *file = fopen(engine->started, "r");
+        if (file != NULL && fscanf(file, "%d\n", &pid) != 1)
+            pid = 0;
+        if (file != NULL)
+            fclose(file);
+        base_sleep_ms(2);
+    }
+    return pid;
+}
+
+static void fetch_is_given_up_with_its_program(void **state)
+{
+    struct engine engine;
+    pthread_t thread;
+    (void)state;
+    engine_make(&engine, "case $1 in\n"
+                         "image) exit 1;;\n"
+                         "pull) echo $$ > ${0%/*}/started; /bin/sleep 600;;\n"
+                         "esac\n");
+    assert_int_equal(pthread_create(&thread, NULL, prepare_main, &engine), 0);
+    pid_t pid = started_await(&engine);
+    assert_int_equal(kill(pid, 0), 0);
+    atomic_store(&engine.is_cancelled, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(engine.status, SHOAL_ERR_ABORTED);
+    assert_int_equal(kill(pid, 0), -1);
+    assert_int_equal(errno, ESRCH);
+    engine_release(&engine);
+}
+
+/* Another service unpacks an image in the same folder. */
+static void wait_for_another_fetch_is_given_up(void **state)
+{
+    struct engine engine;
+    pthread_t thread;
+    char path[80];
+    (void)state;
+    engine_make(&engine, "case $1 in\n"
+                         "image) echo $$ > ${0%/*}/started\n"
+                         "    echo '[{\"Id\": \"sha256:0123456789abcdef\"}]';;\n"
+                         "esac\n");
+    snprintf(path, sizeof(path), "%s/lock", engine.folder);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_int_equal(pthread_create(&thread, NULL, prepare_main, &engine), 0);
+    started_await(&engine);
+    atomic_store(&engine.is_cancelled, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(engine.status, SHOAL_ERR_ABORTED);
+    close(fd);
+    engine_release(&engine);
 }
 
 static int keep_path(void **state)
@@ -139,6 +267,9 @@ int main(void)
         cmocka_unit_test(python_says_where_it_is),
         cmocka_unit_test(program_that_is_no_python_is_named),
         cmocka_unit_test(wrong_rows_are_named),
+        cmocka_unit_test(engine_that_does_not_answer_is_a_refusal),
+        cmocka_unit_test(fetch_is_given_up_with_its_program),
+        cmocka_unit_test(wait_for_another_fetch_is_given_up),
     };
     return cmocka_run_group_tests(tests, keep_path, free_path);
 }

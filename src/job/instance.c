@@ -67,8 +67,6 @@ static enum shoal_status check_mounts(const struct job_mount *mounts, int count)
 
 static enum shoal_status check_doors(const struct job_plan *plan)
 {
-    struct sockaddr_storage address;
-    socklen_t bytes;
     if (plan->door_count < 0 || plan->door_count > JOB_DOORS_MAX)
         return base_error(SHOAL_ERR_LIMIT, "%d doors: at most %d are possible", plan->door_count,
                           JOB_DOORS_MAX);
@@ -76,7 +74,7 @@ static enum shoal_status check_doors(const struct job_plan *plan)
         if (plan->doors[i].port < 1 || plan->doors[i].port > 65535)
             return base_error(SHOAL_ERR_ARGUMENT, "%d is no port", plan->doors[i].port);
         if (strcmp(plan->doors[i].to, JOB_INTERNET) != 0)
-            TRY(forward_parse(plan->doors[i].to, &address, &bytes));
+            TRY(forward_check(plan->doors[i].to));
     }
     return SHOAL_OK;
 }

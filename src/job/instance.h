@@ -65,7 +65,8 @@ struct job_instance_plan {
  * an address that the maker reaches. */
 struct job_door {
     int port;
-    const char *to; /* "127.0.0.1:8080": in numbers; or JOB_INTERNET: a proxy (internet.h) */
+    const char *to; /* an address, or a service's directory (forward.h); or JOB_INTERNET: a proxy
+                       (internet.h) */
 };
 #define JOB_INTERNET "internet"
 

@@ -381,7 +381,7 @@ static enum shoal_status describe_doors(const struct job_start_order *order, jso
     if (port == NULL || sscanf(port + 1, "%d", &number) != 1)
         return base_error(SHOAL_ERR_ARGUMENT, "the service's address '%s' has no port",
                           order->service);
-    return start_add(doors, json_pack("{s:i, s:s}", "port", number, "to", order->service));
+    return start_add(doors, json_pack("{s:i, s:s}", "port", number, "to", order->directory));
 }
 
 enum shoal_status job_start_describe(const struct job_start_order *order, json_t *description)

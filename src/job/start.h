@@ -31,8 +31,9 @@ struct job_start_order { /* all is borrowed */
     const struct job_need *need;
     uint64_t accelerators; /* what job_capacity_take gave */
     const char *region;
-    const char *service; /* "127.0.0.1:7800", by which the supervisor reaches it; NULL: jobs don't
-                            reach it */
+    const char *service; /* "127.0.0.1:7800", whose port it has in the job's network too; NULL: jobs
+                            don't reach it */
+    const char *directory;    /* the service's, by which the supervisor finds it; NULL as above */
     const char *key, *secret; /* its access key for the job's programs; NULL: none */
     bool is_offline;          /* the job has no Internet, whatever it asks for */
 };

@@ -87,6 +87,7 @@ static enum shoal_status program_describe(const struct preparation *all, json_t 
                                     .accelerators = all->job->accelerators,
                                     .region = region,
                                     .service = all->service->address,
+                                    .directory = all->service->directory,
                                     .key = all->service->key_id,
                                     .secret = all->service->secret};
     return job_start_describe(&order, description);
@@ -116,7 +117,7 @@ static enum shoal_status fill(struct preparation *all)
     TRY(service_folder_clear(all->data->folder, JOB_SUPERVISOR_LOCK));
     TRY(job_images_prepare(all->service->images,
                            json_string_value(json_object_get(algorithm, "TrainingImage")),
-                           &all->software));
+                           &all->job->preparing.is_cancelled, &all->software));
     TRY(description_make(all, &all->description));
     TRY(program_describe(all, all->description));
     TRY(data_fill(all));
