@@ -360,6 +360,32 @@ static void folders_of_jobs_come_and_go(void **state)
     assert_false(logs_job_has_lines(fixture->logs, "a"));
 }
 
+/* Entries below the folder of logs. */
+static int files_count(const struct fixture *fixture)
+{
+    char command[128];
+    int count;
+    snprintf(command, sizeof(command), "find %s -mindepth 1 | wc -l", fixture->root);
+    FILE *found = popen(command, "r");
+    assert_int_equal(fscanf(found, "%d", &count), 1);
+    pclose(found);
+    return count;
+}
+
+static void removed_logs_take_their_time_elsewhere(void **state)
+{
+    struct fixture *fixture = *state;
+    lines_write(fixture, "a", 1, 0, 1);
+    assert_int_equal(logs_job_remove(fixture->logs, "a"), SHOAL_OK);
+    assert_int_equal(files_count(fixture), 2); /* whatever they hold */
+    lines_write(fixture, "a", 1, 0, 1);
+    assert_int_equal(logs_job_remove(fixture->logs, "a"), SHOAL_OK);
+    lines_write(fixture, "a", 1, 0, 1);
+    assert_int_equal(logs_sweep(fixture->logs), SHOAL_OK);
+    assert_int_equal(files_count(fixture), 2);
+    assert_true(logs_job_has_lines(fixture->logs, "a"));
+}
+
 /* Each allocation of an operation fails once: an error or the reply, and nothing is left behind. */
 static void walk_allocations(struct fixture *fixture, const struct logs_operation *operation,
                              const char *request)
@@ -412,6 +438,7 @@ int main(void)
         LOGS_TEST(searches_refuse_what_they_cannot_do),
         LOGS_TEST(a_hostile_search_ends),
         LOGS_TEST(folders_of_jobs_come_and_go),
+        LOGS_TEST(removed_logs_take_their_time_elsewhere),
         LOGS_TEST(allocations_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,6 +23,7 @@
 #include "logs/job.h"
 #include "logs/metrics.h"
 
+#define GONE_PREFIX     ".gone." /* of folders that are to be removed */
 #define LOOK_INTERVAL_S 1
 #define LOOK_BYTES      (8 << 20)  /* of a stream, before other jobs have their turn */
 #define ASK_BYTES       (64 << 20) /* of a stream, before an answer */
@@ -230,25 +231,56 @@ bool logs_job_has_lines(struct logs *logs, const char *job)
     return has_lines;
 }
 
+/* Under a name that is no job's; the job's is free at once. */
 enum shoal_status logs_job_remove(struct logs *logs, const char *job)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], gone[PATH_MAX];
     if (!logs_is_job(job))
         return SHOAL_OK;
     TRY(logs_job_end(logs, job));
     TRY(logs_path(logs->root, job, path));
+    TRY(logs_path(logs->root, GONE_PREFIX "XXXXXX", gone));
+    if (mkdtemp(gone) == NULL)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot make a folder in %s", logs->root);
+    if (rename(path, gone) == 0)
+        return SHOAL_OK;
+    int number = errno;
+    rmdir(gone);
+    if (number == ENOENT)
+        return SHOAL_OK;
+    return base_error_errno(SHOAL_ERR_SYSTEM, number, "cannot remove %s", path);
+}
+
+static enum shoal_status folder_remove(const char *path)
+{
+    const struct dirent *entry;
     DIR *folder = opendir(path);
     if (folder == NULL && errno == ENOENT)
         return SHOAL_OK;
     if (folder == NULL)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot remove %s", path);
-    const struct dirent *entry;
     while ((entry = readdir(folder)) != NULL)
         unlinkat(dirfd(folder), entry->d_name, 0);
     closedir(folder);
     if (rmdir(path) != 0 && errno != ENOENT)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot remove %s", path);
     return SHOAL_OK;
+}
+
+enum shoal_status logs_sweep(struct logs *logs)
+{
+    char path[PATH_MAX];
+    enum shoal_status status = SHOAL_OK;
+    DIR *root = opendir(logs->root);
+    if (root == NULL)
+        return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot list %s", logs->root);
+    const struct dirent *entry;
+    while (status == SHOAL_OK && (entry = readdir(root)) != NULL)
+        if (strncmp(entry->d_name, GONE_PREFIX, strlen(GONE_PREFIX)) == 0 &&
+            (status = logs_path(logs->root, entry->d_name, path)) == SHOAL_OK)
+            status = folder_remove(path);
+    closedir(root);
+    return status;
 }
 
 /* ---- metrics

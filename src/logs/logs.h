@@ -45,8 +45,12 @@ enum shoal_status logs_stream_make(struct logs *logs, const char *job, int numbe
                                    int64_t started_s, char *path, size_t bytes);
 /* Whether a job has printed anything. */
 bool logs_job_has_lines(struct logs *logs, const char *job);
-/* Removes all streams and metrics of a job that has ended. SHOAL_ERR_SYSTEM. */
+/* Removes all streams and metrics of a job that has ended: nobody finds them any more, and its name
+ * is free. Quick: what they take of the disk is given back by logs_sweep. SHOAL_ERR_SYSTEM. */
 enum shoal_status logs_job_remove(struct logs *logs, const char *job);
+/* Gives back what removed jobs took, also those of an earlier service. Blocks for as long as the
+ * file system takes. SHOAL_ERR_SYSTEM. */
+enum shoal_status logs_sweep(struct logs *logs);
 
 /* ---- metrics of a job ----
  */
