@@ -37,7 +37,10 @@ class Jobs:
         self.service.process.kill()
         self.service.process.wait()
 
-    def create(self, name, script, count=1, kind="ml.m5.large", **members):
+    def create(self, name, script, count=1, kind="ml.m5.large", keep=0, **members):
+        resources = {"InstanceType": kind, "InstanceCount": count, "VolumeSizeInGB": 1}
+        if keep:
+            resources["KeepAlivePeriodInSeconds"] = keep
         request = {
             "TrainingJobName": name,
             "RoleArn": "arn:aws:iam::000000000000:role/shoal",
@@ -48,7 +51,7 @@ class Jobs:
                 "ContainerArguments": [script],
             },
             "OutputDataConfig": {"S3OutputPath": "s3://data/out/"},
-            "ResourceConfig": {"InstanceType": kind, "InstanceCount": count, "VolumeSizeInGB": 1},
+            "ResourceConfig": resources,
             "StoppingCondition": {"MaxRuntimeInSeconds": 60},
         }
         return self.client.create_training_job(**{**request, **members})["TrainingJobArn"]
@@ -202,6 +205,8 @@ def test_what_is_refused(jobs):
             script="", OutputDataConfig={"S3OutputPath": "s3://none/x"})
     refused("ValidationException", ["MaxWaitTimeInSeconds"], create, name="two", script="",
             StoppingCondition={"MaxRuntimeInSeconds": 9, "MaxWaitTimeInSeconds": 10})
+    refused("ValidationException", ["KeepAlivePeriodInSeconds", "Spot"], create, name="two",
+            script="", keep=9, EnableManagedSpotTraining=True)
     refused("ValidationException", ["shoal:priority"], create, name="two", script="",
             Tags=[{"Key": "shoal:priority", "Value": "high"}])
     assert [job["TrainingJobName"] for job in client.list_training_jobs()["TrainingJobSummaries"]] \
@@ -342,6 +347,73 @@ def test_update_of_a_running_job(shared):
     assert not set(strange) & set(job)
 
 
+def pool_of(jobs, name, *statuses):
+    """What is said of a job's warm pool, once it has one of these statuses."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        pool = jobs.describe(name).get("WarmPoolStatus")
+        if pool is not None and pool["Status"] in statuses:
+            return pool
+        assert time.monotonic() < deadline, pool
+        time.sleep(0.01)
+
+
+def test_warm_pool_goes_from_a_job_to_the_next_one_like_it(jobs):
+    client, cache = jobs.client, "/opt/ml/sagemaker/warmpoolcache/name"
+    role = {"RoleArn": "arn:aws:iam::000000000000:role/other"}
+    jobs.create("one", "hostname > " + cache + "; echo up;"
+                " until test -e /opt/ml/model/go; do sleep 0.02; done", kind="ml.all", keep=900)
+    jobs.wait_output("one", "up")
+    assert jobs.describe("one")["WarmPoolStatus"] == {"Status": "InUse"}
+    jobs.go("one")
+    jobs.wait("one", "Completed")
+    assert pool_of(jobs, "one", "Available") == {"Status": "Available"}
+    refused("ResourceInUse", ["warm pool"], client.delete_training_job, TrainingJobName="one")
+    jobs.create("other", "true", kind="ml.all", **role)
+    jobs.wait("other", "Pending")
+    jobs.create("two", "cat " + cache, kind="ml.all", keep=800)
+    jobs.wait("two", "Completed")
+    assert jobs.output("two") == [["algo-1"]]
+    one = pool_of(jobs, "one", "Reused")
+    assert one["ReusedByJob"] == "two" and one["ResourceRetainedBillableTimeInSeconds"] >= 0
+
+    jobs.kill()
+    jobs.start()
+    client = jobs.client
+    listed = client.list_training_jobs(WarmPoolStatusEquals="Available")["TrainingJobSummaries"]
+    assert [(job["TrainingJobName"], job["WarmPoolStatus"]["Status"]) for job in listed] \
+        == [("two", "Available")]
+    available = {"Name": "WarmPoolStatus.Status", "Operator": "Equals", "Value": "Available"}
+    found = client.search(Resource="TrainingJob", SearchExpression={"Filters": [available]})
+    assert [one["TrainingJob"]["TrainingJobName"] for one in found["Results"]] == ["two"]
+    jobs.create("urgent", "true", kind="ml.all", Tags=[{"Key": "shoal:priority", "Value": "1"}],
+                **role)
+    for name in ("urgent", "other"):
+        assert jobs.wait(name, *ENDED)["TrainingJobStatus"] == "Completed"
+    assert "ReusedByJob" not in pool_of(jobs, "two", "Terminated")
+    client.delete_training_job(TrainingJobName="one")
+
+
+def test_ends_of_warm_pools(shared):
+    """A program that fails leaves one, which is kept as long as was said last."""
+    others = set((shared.folder / "pools").glob("*"))
+    shared.create("brief", "exit 0", keep=1, kind="ml.brief")
+    shared.create("failing", "exit 3", keep=900, kind="ml.failing")
+    shared.wait("failing", *ENDED)
+    pool_of(shared, "failing", "Available")
+    for seconds, status in ((950, "Available"), (0, "Terminated")):
+        shared.client.update_training_job(
+            TrainingJobName="failing", ResourceConfig={"KeepAlivePeriodInSeconds": seconds})
+        pool_of(shared, "failing", status)
+    refused("ValidationException", ["Failed"], shared.client.update_training_job,
+            TrainingJobName="failing", ResourceConfig={"KeepAlivePeriodInSeconds": 5})
+    brief = pool_of(shared, "brief", "Terminated")
+    assert brief["ResourceRetainedBillableTimeInSeconds"] == 1
+    deadline = time.monotonic() + DEADLINE_S
+    while set((shared.folder / "pools").iterdir()) - others:
+        assert time.monotonic() < deadline
+
+
 def test_kill_of_the_service_while_a_job_runs(jobs):
     jobs.create("waits", "echo up; sleep 0.5; echo on", count=2)
     jobs.wait_output("waits", "up")
@@ -477,4 +549,4 @@ def test_a_service_that_comes_back_on_another_port_has_the_jobs_and_they_have_it
     assert jobs.service.url != before
     jobs.go("one")
     assert jobs.wait("one", *ENDED)["TrainingJobStatus"] == "Completed"
-    assert jobs.output("one") == [["up", "HTTP/1.0 403"]]
+    assert jobs.output("one") == [["up", "HTTP/1.1 403"]]

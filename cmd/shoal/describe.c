@@ -103,6 +103,7 @@ static void resources_print(const json_t *job)
                (long long)number(group, "InstanceCount"), job_text(group, "InstanceType"),
                job_text(group, "InstanceGroupName"));
     }
+    row("Warm pool", job_text(json_object_get(job, "WarmPoolStatus"), "Status"));
     row("Image", job_text(json_object_get(job, "AlgorithmSpecification"), "TrainingImage"));
 }
 

@@ -3,12 +3,23 @@
 #include "service/job.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "base/status.h"
 #include "job/description.h"
 #include "service/data.h"
+#include "service/pool.h"
 #include "service/request.h"
+
+static enum shoal_status pool_fill(struct service_job *job, const struct service_row *row,
+                                   const json_t *request)
+{
+    job->pool_cache = row->pool_cache;
+    if (strcmp(row->pool, SERVICE_POOL_AVAILABLE) == 0)
+        atomic_init(&job->pool_until_ms, row->pool_until_ms);
+    return service_pool_key(request, &job->pool_key);
+}
 
 enum shoal_status service_job_create(const struct service *service, const struct service_row *row,
                                      const json_t *request, struct service_job **out)
@@ -39,8 +50,12 @@ enum shoal_status service_job_create(const struct service *service, const struct
     if (pending_s > 0)
         job->pending_until_ms = row->created_ms + pending_s * 1000;
     atomic_init(&job->stop_wanted, row->is_stopping);
-    *out = job;
-    return SHOAL_OK;
+    enum shoal_status status = pool_fill(job, row, request);
+    if (status != SHOAL_OK)
+        service_job_free(job);
+    else
+        *out = job;
+    return status;
 }
 
 enum service_secondary service_job_limit(const struct service_job *job, int64_t now_ms)
@@ -61,7 +76,9 @@ void service_job_stop(struct service_job *job)
 
 void service_job_free(struct service_job *job)
 {
-    if (job != NULL)
-        service_data_free(job->data, false);
+    if (job == NULL)
+        return;
+    service_data_free(job->data, false);
+    base_free(job->pool_key);
     base_free(job);
 }

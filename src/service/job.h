@@ -34,7 +34,14 @@ struct service_job {
     /* Steps look at these: the first ends preparing, when the job is stopped or the service ends;
      * the second ends collecting, when the service ends. */
     struct channel_control preparing, collecting;
-    struct service_data *data; /* while it runs and its checkpoints are followed; NULL: not */
+    /* Warm pools. */
+    char *pool_key;             /* what a job must have in common with it; NULL: no part in them */
+    int64_t pool_cache;         /* whose folder its instances have, or had; 0: none */
+    struct service_job *pool;   /* which has ended, and whose instances this one takes over; */
+    bool pool_is_taken;         /* that is committed */
+    atomic_llong pool_until_ms; /* when its own is given up, once it has ended; 0: it has none */
+    bool is_outbid;             /* its pool goes at once: a more important job needs the room */
+    struct service_data *data;  /* while it runs and its checkpoints are followed; NULL: not */
     int collect_failures;
 };
 

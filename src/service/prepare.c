@@ -15,6 +15,7 @@
 #include "service/code.h"
 #include "service/data.h"
 #include "service/files.h"
+#include "service/pool.h"
 
 #define OTHER_MS      2000
 #define OTHER_POLL_MS 5
@@ -120,6 +121,7 @@ static enum shoal_status fill(struct preparation *all)
                            &all->job->preparing.is_cancelled, &all->software));
     TRY(description_make(all, &all->description));
     TRY(program_describe(all, all->description));
+    TRY(service_pool_mount(all->service, all->job, &all->data->hosts, all->description));
     TRY(data_fill(all));
     return service_json_write(all->data->folder, JOB_DESCRIPTION_FILE, all->description);
 }

@@ -50,9 +50,14 @@ static bool helps(const struct service_room *room, const struct service_room *ne
            (!part_fits(room->accelerators, need->accelerators) && has->accelerators > 0);
 }
 
-void service_queue_admit(struct service_queued *jobs, size_t count, struct service_room room)
+void service_queue_sort(struct service_queued *jobs, size_t count)
 {
     qsort(jobs, count, sizeof(*jobs), compare);
+}
+
+void service_queue_admit(struct service_queued *jobs, size_t count, struct service_room room)
+{
+    service_queue_sort(jobs, count);
     for (size_t i = 0; i < count; i++) {
         jobs[i].starts = service_room_fits(&room, &jobs[i].need);
         service_room_take(&room, &jobs[i].need);
@@ -62,7 +67,7 @@ void service_queue_admit(struct service_queued *jobs, size_t count, struct servi
 bool service_queue_interrupt(struct service_queued *running, size_t count, struct service_room room,
                              const struct service_queued *waiting)
 {
-    qsort(running, count, sizeof(*running), compare);
+    service_queue_sort(running, count);
     for (size_t i = 0; i < count; i++)
         running[i].ends = false;
     for (size_t i = count; i-- > 0 && !service_room_fits(&room, &waiting->need);) {

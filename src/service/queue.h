@@ -33,6 +33,8 @@ bool service_room_fits(const struct service_room *room, const struct service_roo
 void service_room_take(struct service_room *room, const struct service_room *need);
 void service_room_give(struct service_room *room, const struct service_room *need);
 
+/* The order in which they are asked. */
+void service_queue_sort(struct service_queued *jobs, size_t count);
 /* Sorts the jobs and says which start; `room` is what is free. */
 void service_queue_admit(struct service_queued *jobs, size_t count, struct service_room room);
 

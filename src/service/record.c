@@ -15,9 +15,12 @@
 #define SERVICE_SQL_TEXT(name, text) [SERVICE_SQL_##name] = text,
 static const char *const statements[SERVICE_SQL_COUNT] = {SERVICE_STATEMENTS(SERVICE_SQL_TEXT)};
 
+static const char *const upgrades[SERVICE_SCHEMA_VERSION - 1] = {SERVICE_UPGRADE_1};
+
 const struct sql_schema service_schema = {.what = "the database of jobs",
                                           .version = SERVICE_SCHEMA_VERSION,
                                           .tables = SERVICE_SCHEMA,
+                                          .upgrades = upgrades,
                                           .statements = statements,
                                           .statement_count = SERVICE_SQL_COUNT};
 
@@ -48,6 +51,12 @@ void service_row_take(sqlite3_stmt *at, struct service_row *out)
     out->ended_ms = sqlite3_column_int64(at, 12);
     out->trained_ms = sqlite3_column_int64(at, 13);
     out->accelerators = (uint64_t)sqlite3_column_int64(at, 14);
+    out->keep_s = sqlite3_column_int64(at, 15);
+    snprintf(out->pool, sizeof(out->pool), "%s", sql_column_text(at, 16));
+    out->pool_until_ms = sqlite3_column_int64(at, 17);
+    out->pool_retained_ms = sqlite3_column_int64(at, 18);
+    snprintf(out->pool_reused_by, sizeof(out->pool_reused_by), "%s", sql_column_text(at, 19));
+    out->pool_cache = sqlite3_column_int64(at, 20);
 }
 
 static enum shoal_status take_one(struct sql_database *database, sqlite3_stmt *find, bool *found,

@@ -29,9 +29,14 @@ struct service_row {
     bool is_stopping;                  /* its user wants it to end */
     char reason[SERVICE_REASON_BYTES]; /* "" unless it failed */
     int64_t created_ms, modified_ms;
-    int64_t started_ms, ended_ms; /* 0: not yet */
-    int64_t trained_ms;           /* of the attempts that have ended */
-    uint64_t accelerators;        /* a bit for each that it has, once it was begun */
+    int64_t started_ms, ended_ms;            /* 0: not yet */
+    int64_t trained_ms;                      /* of the attempts that have ended */
+    uint64_t accelerators;                   /* a bit for each that it has, once it was begun */
+    int64_t keep_s;                          /* KeepAlivePeriodInSeconds */
+    char pool[SERVICE_SECONDARY_BYTES];      /* WarmPoolStatus; "": it has none */
+    int64_t pool_until_ms, pool_retained_ms; /* of Available; of Reused and Terminated */
+    char pool_reused_by[SERVICE_NAME_BYTES]; /* of Reused */
+    int64_t pool_cache;                      /* 0: none */
 };
 
 int64_t service_now_ms(void); /* since 1970 */

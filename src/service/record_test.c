@@ -207,6 +207,32 @@ static void test_nothing_is_left_of_a_deleted_job(void **state)
     assert_int_equal(service_row_enter(database, fixture->id, SERVICE_TRAINING), SHOAL_ERR_STATE);
 }
 
+/* The file is made as the first version had it. */
+static void test_jobs_of_the_first_version_are_kept(void **state)
+{
+    static const char old[] =
+        "ALTER TABLE job DROP COLUMN keep_s; ALTER TABLE job DROP COLUMN pool;"
+        "ALTER TABLE job DROP COLUMN pool_until_ms; ALTER TABLE job DROP COLUMN pool_retained_ms;"
+        "ALTER TABLE job DROP COLUMN pool_reused_by; ALTER TABLE job DROP COLUMN pool_cache;"
+        "PRAGMA user_version = 1";
+    struct fixture *fixture = *state;
+    struct sql_database *database = &fixture->rows.database;
+    assert_int_equal(sqlite3_exec(database->connection, old, NULL, NULL, NULL), SQLITE_OK);
+    sql_database_close(database);
+    assert_int_equal(sql_database_open(fixture->rows.path, &service_schema, true, database),
+                     SHOAL_OK);
+    struct service_row row = row_of(fixture);
+    assert_string_equal(row.name, "One");
+    assert_string_equal(row.pool, "");
+    assert_int_equal(row.keep_s, 0);
+    assert_int_equal(service_row_number(database, SERVICE_SQL_JOB_PHASE, fixture->id, 2), SHOAL_OK);
+    assert_int_equal(service_row_number(database, SERVICE_SQL_POOL_PERIOD, fixture->id, 9),
+                     SHOAL_OK);
+    row = row_of(fixture);
+    assert_string_equal(row.pool, "InUse");
+    assert_int_equal(row.keep_s, 9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +242,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_attempts_add_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_names_differ_in_more_than_case, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nothing_is_left_of_a_deleted_job, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_jobs_of_the_first_version_are_kept, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 #include "job/start.h"
 #include "logs/logs.h"
 #include "service/data.h"
+#include "service/pool.h"
 #include "service/service_state.h"
 
 #define WAIT_S_MAX (30 * 86400)
@@ -136,6 +137,7 @@ bool service_request_check(const struct service *service, const json_t *request,
 {
     const json_t *algorithm = json_object_get(request, "AlgorithmSpecification");
     return logs_definitions_check(json_object_get(algorithm, "MetricDefinitions"), fault) &&
-           algorithm_check(service, request, fault) && times_check(request, fault) &&
-           room_check(service, request, fault) && data_check(service, request, fault);
+           service_pool_check(request, fault) && algorithm_check(service, request, fault) &&
+           times_check(request, fault) && room_check(service, request, fault) &&
+           data_check(service, request, fault);
 }

@@ -26,6 +26,7 @@ static const struct column {
     {"TrainingJobStatus", "status", KIND_TEXT},
     {"SecondaryStatus", "secondary", KIND_TEXT},
     {"FailureReason", "reason", KIND_TEXT},
+    {"WarmPoolStatus.Status", "pool", KIND_TEXT},
     {"CreationTime", "created_ms", KIND_TIME},
     {"LastModifiedTime", "modified_ms", KIND_TIME},
     {"TrainingStartTime", "started_ms", KIND_TIME},

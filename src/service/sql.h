@@ -3,7 +3,9 @@
  * sql.h: the tables of service.db, and every statement on them but those of searches.
  *
  * job         what lists, filters and the queue look at: small rows. `phase` is the step at which a
- *             killed service takes the job over (status.h); `attempt` counts restarts.
+ *             killed service takes the job over (status.h); `attempt` counts restarts. The members
+ *             behind `keep_s` are its warm pool's (pool.h): `pool` is WarmPoolStatus, `pool_cache`
+ *             the job whose folder of files its instances have in common with those before.
  * request     what the job was created with, as JSON, and the metrics it ended with
  * transition  a job's secondary statuses, in order
  * property    each scalar of a request (and metric) by its path, for searches: rows are in the
@@ -15,7 +17,7 @@
 #ifndef SHOAL_SERVICE_SQL_H
 #define SHOAL_SERVICE_SQL_H
 
-#define SERVICE_SCHEMA_VERSION 1
+#define SERVICE_SCHEMA_VERSION 2
 
 #define SERVICE_SCHEMA                                                                             \
     "CREATE TABLE job(id INTEGER PRIMARY KEY AUTOINCREMENT,"                                       \
@@ -24,7 +26,10 @@
     " accelerators INTEGER NOT NULL DEFAULT 0,"                                                    \
     " status TEXT NOT NULL, secondary TEXT NOT NULL, reason TEXT,"                                 \
     " created_ms INTEGER NOT NULL, modified_ms INTEGER NOT NULL,"                                  \
-    " started_ms INTEGER, ended_ms INTEGER, trained_ms INTEGER NOT NULL DEFAULT 0) STRICT;"        \
+    " started_ms INTEGER, ended_ms INTEGER, trained_ms INTEGER NOT NULL DEFAULT 0,"                \
+    " keep_s INTEGER NOT NULL DEFAULT 0, pool TEXT, pool_until_ms INTEGER,"                        \
+    " pool_retained_ms INTEGER, pool_reused_by TEXT, pool_cache INTEGER NOT NULL DEFAULT 0"        \
+    ") STRICT;"                                                                                    \
     "CREATE INDEX job_by_created ON job(created_ms, id);"                                          \
     "CREATE INDEX job_by_modified ON job(modified_ms, id);"                                        \
     "CREATE INDEX job_by_status ON job(status, id);"                                               \
@@ -40,16 +45,28 @@
     " PRIMARY KEY(arn, key)) STRICT, WITHOUT ROWID;"                                               \
     "CREATE INDEX tag_by_key ON tag(key, arn, value);"
 
+/* The first version had no warm pools. */
+#define SERVICE_UPGRADE_1                                           \
+    "ALTER TABLE job ADD COLUMN keep_s INTEGER NOT NULL DEFAULT 0;" \
+    "ALTER TABLE job ADD COLUMN pool TEXT;"                         \
+    "ALTER TABLE job ADD COLUMN pool_until_ms INTEGER;"             \
+    "ALTER TABLE job ADD COLUMN pool_retained_ms INTEGER;"          \
+    "ALTER TABLE job ADD COLUMN pool_reused_by TEXT;"               \
+    "ALTER TABLE job ADD COLUMN pool_cache INTEGER NOT NULL DEFAULT 0;"
+
 #define SERVICE_JOB_COLUMNS                                                            \
     "id, name, arn, phase, attempt, priority, status, secondary, reason, created_ms, " \
-    "modified_ms, started_ms, ended_ms, trained_ms, accelerators"
+    "modified_ms, started_ms, ended_ms, trained_ms, accelerators, keep_s, pool, "      \
+    "pool_until_ms, pool_retained_ms, pool_reused_by, pool_cache"
 
 /* Of a list of jobs: the filters, each of which holds where its value is NULL. ?1 created after,
- * ?2 created before, ?3 and ?4 the same for modified, ?5 part of the name, ?6 status. */
-#define SERVICE_LIST_FILTERS                                                     \
-    " WHERE (?1 IS NULL OR created_ms > ?1) AND (?2 IS NULL OR created_ms < ?2)" \
-    " AND (?3 IS NULL OR modified_ms > ?3) AND (?4 IS NULL OR modified_ms < ?4)" \
-    " AND (?5 IS NULL OR instr(lower(name), lower(?5)) > 0) AND (?6 IS NULL OR status = ?6)"
+ * ?2 created before, ?3 and ?4 the same for modified, ?5 part of the name, ?6 status, ?10 that of
+ * the warm pool. */
+#define SERVICE_LIST_FILTERS                                                                 \
+    " WHERE (?1 IS NULL OR created_ms > ?1) AND (?2 IS NULL OR created_ms < ?2)"             \
+    " AND (?3 IS NULL OR modified_ms > ?3) AND (?4 IS NULL OR modified_ms < ?4)"             \
+    " AND (?5 IS NULL OR instr(lower(name), lower(?5)) > 0) AND (?6 IS NULL OR status = ?6)" \
+    " AND (?10 IS NULL OR pool = ?10)"
 /* From (?7, ?8) on, in the order of a column, ?9 rows. */
 #define SERVICE_LIST(column, comparison, order)                                                   \
     "SELECT " SERVICE_JOB_COLUMNS " FROM job" SERVICE_LIST_FILTERS " AND (?7 IS NULL OR (" column \
@@ -57,7 +74,7 @@
 
 #define SERVICE_STATEMENTS(X)                                                                     \
     X(JOB_ADD, "INSERT INTO job(name, arn, phase, priority, status, secondary, created_ms,"       \
-               " modified_ms) VALUES(?1, ?2, 0, ?3, ?4, ?5, ?6, ?6)")                             \
+               " modified_ms, keep_s) VALUES(?1, ?2, 0, ?3, ?4, ?5, ?6, ?6, coalesce(?7, 0))")    \
     X(JOB_FIND, "SELECT " SERVICE_JOB_COLUMNS " FROM job WHERE name = ?1")                        \
     X(JOB_GET, "SELECT " SERVICE_JOB_COLUMNS " FROM job WHERE id = ?1")                           \
     X(JOB_BY_ARN, "SELECT " SERVICE_JOB_COLUMNS " FROM job WHERE arn = ?1")                       \
@@ -74,6 +91,17 @@
                " trained_ms = trained_ms + ?4 WHERE id = ?1")                                     \
     X(JOB_MODIFIED, "UPDATE job SET modified_ms = ?2 WHERE id = ?1")                              \
     X(JOB_DELETE, "DELETE FROM job WHERE id = ?1")                                                \
+    X(POOL_OPEN, "SELECT " SERVICE_JOB_COLUMNS " FROM job WHERE pool = 'Available' ORDER BY id")  \
+    X(POOL_USE, "UPDATE job SET pool = 'InUse', pool_cache = ?2 WHERE id = ?1")                   \
+    X(POOL_KEEP, "UPDATE job SET pool = 'Available', pool_until_ms = ?2 WHERE id = ?1")           \
+    X(POOL_TAKE, "UPDATE job SET pool = 'Reused', pool_reused_by = ?2,"                           \
+                 " pool_retained_ms = ?3 - ended_ms, modified_ms = ?3 WHERE id = ?1")             \
+    X(POOL_END, "UPDATE job SET pool = 'Terminated', pool_retained_ms = ?2 - ended_ms,"           \
+                " modified_ms = ?2 WHERE id = ?1")                                                \
+    X(POOL_PERIOD, "UPDATE job SET keep_s = ?2, pool = CASE WHEN pool IS NULL AND ?2 > 0"         \
+                   " AND phase BETWEEN 1 AND 3 THEN 'InUse' ELSE pool END WHERE id = ?1")         \
+    X(POOL_HAS_CACHE, "SELECT 1 FROM job WHERE pool_cache = ?1"                                   \
+                      " AND pool IN ('InUse', 'Available') LIMIT 1")                              \
     X(REQUEST_ADD, "INSERT INTO request(job, text) VALUES(?1, ?2)")                               \
     X(REQUEST_GET, "SELECT text, metrics FROM request WHERE job = ?1")                            \
     X(REQUEST_SET, "UPDATE request SET text = ?2 WHERE job = ?1")                                 \

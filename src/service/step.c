@@ -16,6 +16,7 @@
 #include "service/data.h"
 #include "service/files.h"
 #include "service/metrics.h"
+#include "service/pool.h"
 #include "service/prepare.h"
 
 #define RESTART_MS     1000 /* doubled with every attempt */
@@ -77,6 +78,7 @@ static enum shoal_status end_change(struct sql_database *database, void *user)
         TRY(service_request_put(database, SERVICE_SQL_REQUEST_METRICS, id, end->metrics));
         TRY(service_metrics_index(database, id, end->metrics));
     }
+    TRY(service_pool_end(database, end));
     return service_row_enter(database, id, end->which);
 }
 
@@ -85,6 +87,10 @@ enum shoal_status service_step_end(struct service *service, struct service_job *
 {
     TRY(service_commit(service, end_change, (void *)end));
     folder_clear(service, job);
+    if (atomic_load(&job->pool_until_ms) == 0)
+        service_pool_clear(service, job);
+    atomic_store(&job->stop_wanted, false); /* it was; what may be wanted next is its pool's end */
+    job->stop_sent = false;
     job->phase = SERVICE_ENDED;
     return SHOAL_OK;
 }
@@ -110,7 +116,8 @@ static enum shoal_status pending_change(struct sql_database *database, void *use
 
 static enum shoal_status begin_change(struct sql_database *database, void *user)
 {
-    const struct service_job *job = user;
+    struct service_job *job = user;
+    TRY(service_pool_begin(database, job));
     TRY(service_row_number(database, SERVICE_SQL_JOB_BEGIN, job->id, (int64_t)job->accelerators));
     return service_row_enter(database, job->id, SERVICE_PREPARING_INSTANCES);
 }
@@ -129,7 +136,13 @@ static enum shoal_status begin(struct service *service, struct service_job *job)
         job->is_pending = true;
         return service_commit(service, pending_change, job);
     }
-    TRY(service_commit(service, begin_change, job));
+    int64_t cache = job->pool_cache;
+    enum shoal_status status = service_commit(service, begin_change, job);
+    if (status != SHOAL_OK) {
+        job->pool_cache = cache;
+        return status;
+    }
+    job->pool_is_taken = job->pool != NULL;
     job->phase = SERVICE_PREPARING;
     return SHOAL_OK;
 }
@@ -228,7 +241,7 @@ static enum shoal_status next(struct service *service, struct service_job *job)
     case SERVICE_PREPARING: return prepare(service, job);
     case SERVICE_RUNNING: return attach(service, job);
     case SERVICE_COLLECTING: return service_collect(service, job);
-    default: return SHOAL_OK;
+    default: return service_pool_expire(service, job);
     }
 }
 

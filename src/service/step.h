@@ -17,7 +17,7 @@ enum shoal_status service_step(struct service *service, struct service_job *job)
 
 /* How an attempt ended: as a secondary status, and what goes with it. */
 struct service_end {
-    const struct service_job *job;
+    struct service_job *job;
     enum service_secondary which;
     char reason[SERVICE_REASON_BYTES]; /* of FAILED, else "" */
     int64_t ended_ms, trained_ms;      /* since 1970; how long it trained */

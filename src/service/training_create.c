@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "http/identity.h"
 #include "service/call.h"
+#include "service/pool.h"
 #include "service/request.h"
 #include "service/tags.h"
 
@@ -31,6 +32,7 @@ static enum shoal_status check(struct service_call *call)
     arn_write(http_request_region(call->request), row->name, row->arn);
     row->phase = SERVICE_WAITING;
     row->attempt = 1;
+    row->keep_s = service_pool_period(call->input);
     row->created_ms = service_now_ms();
     return SHOAL_OK;
 }
@@ -60,6 +62,7 @@ static enum shoal_status row_add(struct service_call *call, struct sql_database 
     sql_bind_text(database, add, 4, SERVICE_IN_PROGRESS);
     sql_bind_text(database, add, 5, "");
     sql_bind_int(database, add, 6, row->created_ms);
+    sql_bind_int(database, add, 7, row->keep_s);
     TRY(sql_run(database, add));
     row->id = sqlite3_last_insert_rowid(database->connection);
     return service_row_enter(database, row->id, SERVICE_STARTING);

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "service/call.h"
+#include "service/pool.h"
 
 static void set_time(json_t *object, const char *name, int64_t ms)
 {
@@ -29,6 +30,7 @@ json_t *service_training_summary(const struct service_row *row)
     set_time(out, "LastModifiedTime", row->modified_ms);
     set_text(out, "TrainingJobStatus", row->status);
     set_text(out, "SecondaryStatus", row->secondary);
+    service_pool_show(row, out);
     return out;
 }
 

@@ -68,6 +68,7 @@ static void filters_bind(struct service_call *call, struct sql_database *databas
     }
     sql_bind_text(database, list, 5, service_input_text(call, "NameContains"));
     sql_bind_text(database, list, 6, service_input_text(call, "StatusEquals"));
+    sql_bind_text(database, list, 10, service_input_text(call, "WarmPoolStatusEquals"));
 }
 
 /* Appends up to `limit` jobs; *more: there is another, and *last is the one before it. */
@@ -108,9 +109,8 @@ static enum shoal_status run(struct service_call *call, struct sql_database *dat
     call->output = json_pack("{s:o}", "TrainingJobSummaries", jobs);
     if (call->output == NULL)
         return base_error(SHOAL_ERR_MEMORY, "no memory for a list of jobs");
-    if (json_object_get(call->input, "WarmPoolStatusEquals") != NULL ||
-        json_object_get(call->input, "TrainingPlanArnEquals") != NULL)
-        return SHOAL_OK; /* no job has either */
+    if (json_object_get(call->input, "TrainingPlanArnEquals") != NULL)
+        return SHOAL_OK; /* no job has any */
     TRY(rows_read(database, list, limit, jobs, &more, &last));
     if (more)
         json_object_set_new(call->output, "NextToken", token_of(&last, which));

@@ -30,7 +30,15 @@
 #define STOP_COMMAND "{\"command\": \"stop\"}\n"
 #define NO_TIMER     INT64_MAX
 
-enum message_kind { MESSAGE_ADD, MESSAGE_STOP, MESSAGE_PRIORITY, MESSAGE_STEPPED, MESSAGE_CLEANED };
+enum message_kind {
+    MESSAGE_ADD,
+    MESSAGE_STOP,
+    MESSAGE_PRIORITY,
+    MESSAGE_KEEP,
+    MESSAGE_STEPPED,
+    MESSAGE_CLEAN,
+    MESSAGE_CLEANED
+};
 
 struct message {
     struct message *next;
@@ -52,7 +60,7 @@ struct service_watch {
     struct service_job *jobs;
     struct job_capacity capacity;
     int working;
-    bool queue_changed;
+    bool queue_changed, is_cleaning, cleans_again;
 };
 
 /* ---- messages ---- */
@@ -90,6 +98,16 @@ void service_watch_stop_job(struct service_watch *watch, int64_t id)
 void service_watch_priority(struct service_watch *watch, int64_t id, int64_t priority)
 {
     send_message(watch, (struct message){.kind = MESSAGE_PRIORITY, .id = id, .number = priority});
+}
+
+void service_watch_keep(struct service_watch *watch, int64_t id, int64_t until_ms)
+{
+    send_message(watch, (struct message){.kind = MESSAGE_KEEP, .id = id, .number = until_ms});
+}
+
+void service_watch_clean(struct service_watch *watch)
+{
+    send_message(watch, (struct message){.kind = MESSAGE_CLEAN});
 }
 
 /* ---- jobs ---- */
@@ -204,13 +222,31 @@ static bool thread_start(void *(*function)(void *user), void *user)
     return status == 0;
 }
 
-/* A step of no job, when the service starts. */
+/* A step of no job, when the service starts and when jobs are deleted. */
 static void *cleaning_main(void *user)
 {
     struct service_watch *watch = user;
     service_leftovers_remove(watch->service);
     send_message(watch, (struct message){.kind = MESSAGE_CLEANED});
     return NULL;
+}
+
+/* One at a time. */
+static void clean(struct service_watch *watch)
+{
+    watch->cleans_again = watch->is_cleaning;
+    if (watch->is_cleaning || !thread_start(cleaning_main, watch))
+        return;
+    watch->is_cleaning = true;
+    watch->working++;
+}
+
+static void cleaned(struct service_watch *watch)
+{
+    watch->is_cleaning = false;
+    watch->working--;
+    if (watch->cleans_again)
+        clean(watch);
 }
 
 static void step_begin(struct service_watch *watch, struct service_job *job, int64_t now_ms)
@@ -237,6 +273,7 @@ static bool needs_step(const struct service_job *job)
         return job->is_admitted || atomic_load(&job->stop_wanted) || !job->has_need ||
                (job->is_passed_over && !job->is_pending);
     case SERVICE_RUNNING: return job->supervisor_fd < 0;
+    case SERVICE_ENDED: return atomic_load(&job->stop_wanted); /* its pool */
     default: return true;
     }
 }
@@ -251,14 +288,32 @@ static void steps_begin(struct service_watch *watch, int64_t now_ms)
     }
 }
 
+/* The pool that the job was to take over is its own now, or goes back to whom it was taken from. */
+static void pool_settle(struct service_watch *watch, struct service_job *job)
+{
+    struct service_job *pool = job->pool;
+    job->pool = NULL;
+    if (job->pool_is_taken) {
+        job_remove(watch, pool);
+        return;
+    }
+    pool->is_working = false;
+    pool->is_admitted = job->is_admitted;
+    job->is_admitted = false;
+}
+
 static void stepped(struct service_watch *watch, struct service_job *job, enum shoal_status status)
 {
     job->is_working = false;
     watch->working--;
     if (status != SHOAL_OK)
         job->not_before_ms = service_now_ms() + RETRY_MS;
+    if (job->pool != NULL)
+        pool_settle(watch, job);
     if (job->phase == SERVICE_ENDED && status == SHOAL_OK) {
-        job_remove(watch, job);
+        watch->queue_changed = true; /* somebody may have waited for its pool */
+        if (atomic_load(&job->pool_until_ms) == 0)
+            job_remove(watch, job);
         return;
     }
     if (job->phase == SERVICE_WAITING)
@@ -298,6 +353,8 @@ static struct service_room room_free(const struct job_capacity *capacity)
 static void queue_decided(struct service_watch *watch, struct service_job *job, bool starts,
                           int64_t now_ms)
 {
+    if (job->is_admitted)
+        return; /* to a pool */
     if (starts && job->not_before_ms > now_ms)
         watch->queue_changed = true; /* a restart, whose time has not come */
     else if (starts && job_capacity_take(&watch->capacity, &job->need, &job->accelerators))
@@ -315,14 +372,41 @@ static struct service_queued queued_of(struct service_job *job)
                                    .user = job};
 }
 
-static bool is_running(const struct service_job *job)
+/* It has ended, and its instances wait for another one. */
+static bool has_pool(const struct service_job *job)
 {
-    return !job->is_working && job->phase == SERVICE_RUNNING && job->supervisor_fd >= 0;
+    return !job->is_working && job->phase == SERVICE_ENDED;
+}
+
+/* As spot jobs do, a pool leaves for others, but only for those that are more important. */
+static struct service_queued leaver_of(struct service_job *job)
+{
+    struct service_queued out = queued_of(job);
+    out.is_spot |= has_pool(job);
+    out.priority += has_pool(job);
+    return out;
+}
+
+static bool may_leave(const struct service_job *job)
+{
+    return has_pool(job) ||
+           (!job->is_working && job->phase == SERVICE_RUNNING && job->supervisor_fd >= 0);
+}
+
+static void leave_ask(struct service_job *job)
+{
+    if (!has_pool(job)) {
+        stop_send(job);
+        return;
+    }
+    job->is_outbid = job->stop_sent = true;
+    service_job_stop(job);
 }
 
 /* A list of those that `wanted` holds for; base_free. */
 static enum shoal_status list_make(struct service_watch *watch,
                                    bool (*wanted)(const struct service_job *job),
+                                   struct service_queued (*make)(struct service_job *job),
                                    struct service_queued **out, size_t *count)
 {
     *count = 0;
@@ -332,18 +416,40 @@ static enum shoal_status list_make(struct service_watch *watch,
     size_t at = 0;
     for (struct service_job *job = watch->jobs; job != NULL; job = job->next)
         if (wanted(job))
-            (*out)[at++] = queued_of(job);
+            (*out)[at++] = make(job);
     return SHOAL_OK;
 }
 
-/* Spot jobs leave what the first of the others that wait needs. Their supervisors stop them, and
- * that nobody asked for it tells the next step that they were interrupted. */
-static void spot_interrupt(struct service_watch *watch, const struct service_queued *waiting)
+/* The jobs, which are in order, take the pools that are like them, and need no other room. */
+static void pools_give(struct service_watch *watch, struct service_queued *queued, size_t count,
+                       int64_t now_ms)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct service_job *job = queued[i].user, *pool = watch->jobs;
+        if (job->pool_key == NULL || job->pool_cache != 0 || job->not_before_ms > now_ms)
+            continue;
+        while (pool != NULL && (!has_pool(pool) || atomic_load(&pool->stop_wanted) ||
+                                strcmp(pool->pool_key, job->pool_key) != 0))
+            pool = pool->next;
+        if (pool == NULL)
+            continue;
+        pool->is_working = true; /* until that is committed, or has failed */
+        pool->is_admitted = false;
+        job->pool = pool;
+        job->accelerators = pool->accelerators;
+        job->is_admitted = true;
+        queued[i].need = (struct service_room){0};
+    }
+}
+
+/* Spot jobs and pools leave what the first of the others that wait needs. Spot jobs' supervisors
+ * stop them, and that nobody asked for it tells the next step that they were interrupted. */
+static void room_make(struct service_watch *watch, const struct service_queued *waiting)
 {
     struct service_queued *running;
     size_t count;
     struct service_room room = room_free(&watch->capacity);
-    if (list_make(watch, is_running, &running, &count) != SHOAL_OK)
+    if (list_make(watch, may_leave, leaver_of, &running, &count) != SHOAL_OK)
         return;
     for (size_t i = 0; i < count; i++) {
         struct service_job *job = running[i].user;
@@ -355,7 +461,7 @@ static void spot_interrupt(struct service_watch *watch, const struct service_que
     if (service_queue_interrupt(running, count, room, waiting))
         for (size_t i = 0; i < count; i++)
             if (running[i].ends)
-                stop_send(running[i].user);
+                leave_ask(running[i].user);
     base_free(running);
 }
 
@@ -363,16 +469,19 @@ static void queue_look(struct service_watch *watch, int64_t now_ms)
 {
     struct service_queued *queued;
     size_t count, first = 0;
-    if (!watch->queue_changed || list_make(watch, is_queued, &queued, &count) != SHOAL_OK)
+    if (!watch->queue_changed ||
+        list_make(watch, is_queued, queued_of, &queued, &count) != SHOAL_OK)
         return;
     watch->queue_changed = false;
+    service_queue_sort(queued, count);
+    pools_give(watch, queued, count, now_ms);
     service_queue_admit(queued, count, room_free(&watch->capacity));
     for (size_t i = 0; i < count; i++)
         queue_decided(watch, queued[i].user, queued[i].starts, now_ms);
     while (first < count && (queued[first].starts || queued[first].is_spot))
         first++;
     if (first < count)
-        spot_interrupt(watch, &queued[first]);
+        room_make(watch, &queued[first]);
     base_free(queued);
 }
 
@@ -382,6 +491,8 @@ static int64_t limit_ms(const struct service_job *job)
     int64_t at_ms = NO_TIMER;
     if (job->is_working || atomic_load(&job->stop_wanted))
         return at_ms;
+    if (job->phase == SERVICE_ENDED)
+        return atomic_load(&job->pool_until_ms);
     if (job->wait_until_ms > 0)
         at_ms = job->wait_until_ms;
     if (job->phase == SERVICE_WAITING && job->pending_until_ms > 0 && job->pending_until_ms < at_ms)
@@ -421,8 +532,10 @@ static void message_take(struct service_watch *watch, const struct message *mess
         stepped(watch, job, message->status);
         return;
     }
+    if (message->kind == MESSAGE_CLEAN)
+        clean(watch);
     if (message->kind == MESSAGE_CLEANED)
-        watch->working--;
+        cleaned(watch);
     job = job_find(watch, message->id);
     if (job == NULL)
         return;
@@ -430,6 +543,8 @@ static void message_take(struct service_watch *watch, const struct message *mess
         service_job_stop(job);
         if (!job->is_working)
             stop_send(job);
+    } else if (message->kind == MESSAGE_KEEP) {
+        atomic_store(&job->pool_until_ms, message->number);
     } else {
         job->priority = message->number;
         watch->queue_changed = true;
@@ -469,6 +584,7 @@ static void events_wait(struct service_watch *watch, int timeout_ms)
 static void leave(struct service_watch *watch)
 {
     int64_t until_ms = service_now_ms() + LEAVE_MS;
+    watch->cleans_again = false;
     for (struct service_job *job = watch->jobs; job != NULL; job = job->next) {
         atomic_store(&job->preparing.is_cancelled, true);
         atomic_store(&job->collecting.is_cancelled, true);
@@ -482,7 +598,7 @@ static void leave(struct service_watch *watch)
 static void *watch_main(void *user)
 {
     struct service_watch *watch = user;
-    watch->working += thread_start(cleaning_main, watch);
+    clean(watch);
     while (messages_take(watch)) {
         int64_t now_ms = service_now_ms();
         queue_look(watch, now_ms);
@@ -510,11 +626,12 @@ static enum shoal_status job_take_over(struct service_watch *watch, struct sql_d
     return status;
 }
 
-static enum shoal_status jobs_read(struct service_watch *watch, struct sql_database *reader)
+static enum shoal_status jobs_read(struct service_watch *watch, struct sql_database *reader,
+                                   enum service_sql which)
 {
     struct service_row row;
     bool found = true;
-    sqlite3_stmt *open_ones = sql_statement(reader, SERVICE_SQL_JOB_OPEN);
+    sqlite3_stmt *open_ones = sql_statement(reader, (int)which);
     for (;;) {
         TRY(sql_step(reader, open_ones, &found));
         if (!found)
@@ -532,7 +649,9 @@ static enum shoal_status jobs_take_over(struct service_watch *watch)
 {
     struct sql_database *reader;
     TRY(sql_reader_take(&watch->service->readers, &reader));
-    enum shoal_status status = jobs_read(watch, reader);
+    enum shoal_status status = jobs_read(watch, reader, SERVICE_SQL_JOB_OPEN);
+    if (status == SHOAL_OK)
+        status = jobs_read(watch, reader, SERVICE_SQL_POOL_OPEN);
     sql_reader_give(&watch->service->readers, reader);
     return status;
 }

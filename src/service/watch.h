@@ -26,5 +26,9 @@ void service_watch_add(struct service_watch *watch, struct service_job *job);
 /* Its row says why. */
 void service_watch_stop_job(struct service_watch *watch, int64_t id);
 void service_watch_priority(struct service_watch *watch, int64_t id, int64_t priority);
+/* Its instances, which are kept, are kept until then. */
+void service_watch_keep(struct service_watch *watch, int64_t id, int64_t until_ms);
+/* Something is there to be removed that belongs to no job any more. */
+void service_watch_clean(struct service_watch *watch);
 
 #endif
