@@ -11,26 +11,27 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from services import needs_service, service
+from services import Service, needs_service
 
-__all__ = ["service"]
 ROOT = Path(__file__).parent.parent
-ENVIRONMENTS = ROOT / ".venv-sdk"
 
 
 def sdk(name):
-    """A parameter of tests: the interpreter with this SDK."""
-    python = ENVIRONMENTS / name / "bin" / "python"
+    """A parameter of tests: the name of an environment with this SDK."""
     group = {"v2": "demo", "v3": "sdk"}[name]
     reason = f"the SageMaker SDK {name} is not installed (tools/setup {group})"
-    missing = pytest.mark.skipif(not python.exists(), reason=reason)
-    return pytest.param(python, id=name, marks=missing)
+    missing = pytest.mark.skipif(not interpreter(name).exists(), reason=reason)
+    return pytest.param(name, marks=missing)
+
+
+def interpreter(name):
+    return ROOT / ".venv-sdk" / name / "bin" / "python"
 
 
 pytestmark = [
     needs_service,
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.parametrize("python", [sdk("v2"), sdk("v3")]),
+    pytest.mark.parametrize("name", [sdk("v2"), sdk("v3")]),
 ]
 
 # As the programs in examples/sdk, without the SDKs' waiting of seconds between two looks.
@@ -79,16 +80,6 @@ print(job.model_artifacts.s3_model_artifacts)
 }
 
 
-def run(python, code, environment, *arguments):
-    out = subprocess.run(
-        [python, "-W", "ignore", "-c", code, *map(str, arguments)],
-        env=environment | {"SAGEMAKER_SUPPRESS_V2_WARNING": "1"},
-        capture_output=True, text=True, timeout=300,
-    )
-    assert out.returncode == 0, out.stderr
-    return [line for line in out.stdout.splitlines() if " INFO " not in line]
-
-
 def write_digits(file):
     """The digits of scikit-learn as the example's program reads them."""
     datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn is not installed")
@@ -97,17 +88,40 @@ def write_digits(file):
     file.write_text("".join(",".join(map(str, (*row, label))) + "\n" for row, label in rows))
 
 
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory):
+    """A service, and a script for each SDK that is there, which are its clients side by side."""
+    folder = tmp_path_factory.mktemp("sdk")
+    write_digits(folder / "digits.csv")
+    service = Service(folder / "service")
+    environment = service.environment("--front", HOME=str(folder))
+    del environment["AWS_ENDPOINT_URL"], environment["SAGEMAKER_USER_CONFIG_OVERRIDE"]
+    environment["SAGEMAKER_SUPPRESS_V2_WARNING"] = "1"
+    words = ["-W", "ignore", "-c"]
+    data = [folder / "digits.csv", ROOT / "examples" / "sdk" / "code"]
+    scripts = {
+        name: subprocess.Popen(
+            [interpreter(name), *words, code, *data], env=environment, text=True,
+            stdout=subprocess.PIPE, stderr=(folder / name).open("w"),
+        )
+        for name, code in JOBS.items() if interpreter(name).exists()
+    }
+    yield service, scripts, folder
+    for script in scripts.values():
+        script.kill()
+        script.communicate()
+    assert service.stop() == (0, "")
+
+
 @pytest.mark.skipif(
     bool(os.environ.get("SHOAL_SANITIZE")),
     reason="Python does not load a library that is built with a sanitizer",
 )
-def test_a_script_that_knows_of_no_service_trains_on_two_instances(service, python, tmp_path):
-    version = python.parent.parent.name
-    write_digits(tmp_path / "digits.csv")
-    source = ROOT / "examples" / "sdk" / "code"
-    environment = service.environment("--front", HOME=str(tmp_path))
-    del environment["AWS_ENDPOINT_URL"], environment["SAGEMAKER_USER_CONFIG_OVERRIDE"]
-    said = run(python, JOBS[version], environment, tmp_path / "digits.csv", source)
+def test_a_script_that_knows_of_no_service_trains_on_two_instances(clients, name):
+    service, scripts, folder = clients
+    out, _ = scripts[name].communicate(timeout=300)
+    assert scripts[name].returncode == 0, (folder / name).read_text()
+    said = [line for line in out.splitlines() if " INFO " not in line]
     bucket, key = said[-1].removeprefix("s3://").split("/", 1)
     job = key.split("/")[-3]
     assert bucket == "sagemaker-us-east-1-000000000000"
