@@ -168,7 +168,7 @@ def large_calls(server, file, down):
         ),
         "put by boto3, at once": put_whole,
         "get by shoal s3": lambda: shoal_copy(server, there + "shoal", down),
-        "get by shoal s3, to a pipe": lambda: shoal_copy(server, there + "shoal", "-"),
+        "get by shoal s3, dropped": lambda: shoal_copy(server, there + "shoal", "-"),
         "get by boto3": get_whole,
     }
 
