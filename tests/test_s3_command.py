@@ -252,5 +252,4 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path):
     assert b"cancelled" in err
     assert own.keys("stop") == []
     own.ok("rb", "s3://stop")
-    service.process.kill()  # rather than let it wait for what the client left half sent
-    service.process.communicate()
+    assert service.stop() == (0, "")

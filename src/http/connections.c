@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * connections.c: deadlines of heads.
+ * connections.c: deadlines of heads, and clients that went.
  *
  * A connection is shut down here and closed by its own thread, which takes it off the list before:
  * under the lock its descriptor is always its own.
+ *
+ * libmicrohttpd waits for edges. Where a client's last bytes and its end come while the thread is
+ * busy, both are one edge; a read that takes fewer bytes than it could is the last one, and the end
+ * is never read. The connection would stay until it has been idle for too long, and its request
+ * with it. So whoever finds an end that nothing stands before shuts the connection down for
+ * reading, which takes nothing from it and is an edge.
  */
 #include "http/connections.h"
 
@@ -23,6 +29,7 @@ struct connection {
     struct connections *all;
     int fd;
     bool is_between; /* two requests */
+    bool is_ended;   /* by the client; the thread was woken for it */
     int64_t due_ns;  /* BASE_NO_DEADLINE while a request is under way */
     struct connection *previous, *next;
 };
@@ -37,15 +44,30 @@ struct connections {
     unsigned count;
 };
 
+static void end_late(struct connection *connection, int64_t now_ns)
+{
+    if (connection->due_ns > now_ns)
+        return;
+    base_log(BASE_LOG_INFO, "http: the head of a request took too long; closing");
+    shutdown(connection->fd, SHUT_RDWR);
+    connection->due_ns = BASE_NO_DEADLINE;
+}
+
+static void wake_ended(struct connection *connection)
+{
+    char next;
+    if (connection->is_ended || recv(connection->fd, &next, 1, MSG_PEEK | MSG_DONTWAIT) != 0)
+        return;
+    shutdown(connection->fd, SHUT_RD);
+    connection->is_ended = true;
+}
+
 static void look(struct connections *connections)
 {
     int64_t now_ns = base_now_ns();
     for (struct connection *each = connections->first; each != NULL; each = each->next) {
-        if (each->due_ns > now_ns)
-            continue;
-        base_log(BASE_LOG_INFO, "http: the head of a request took too long; closing");
-        shutdown(each->fd, SHUT_RDWR);
-        each->due_ns = BASE_NO_DEADLINE;
+        end_late(each, now_ns);
+        wake_ended(each);
     }
 }
 

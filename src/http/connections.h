@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * connections.h: the connections of a server, to end those whose heads take too long. The library's
- * own timeout starts anew with each byte, so a client that sends one now and then would stay for
- * ever.
+ * connections.h: the connections of a server, to end those whose heads take too long and those
+ * whose clients went. The library's own timeout starts anew with each byte, so a client that sends
+ * one now and then would stay for ever; and it doesn't see every end of a client (connections.c).
  */
 #ifndef SHOAL_HTTP_CONNECTIONS_H
 #define SHOAL_HTTP_CONNECTIONS_H
@@ -14,7 +14,7 @@
 
 struct connections;
 
-/* With a thread that looks at them once a second. */
+/* With a thread that looks at them four times a second. */
 enum shoal_status connections_create(const struct http_limits *limits, struct connections **out);
 /* After the daemon has ended. NULL is allowed. */
 void connections_free(struct connections *connections);

@@ -27,6 +27,7 @@
 #include "http/signature.h"
 
 #define REPLY_BYTES (1 << 20)
+#define WAIT_MS     30000
 #define SLOW_MS     300 /* longer than the server of its test takes to stop */
 
 /* ---- a service for the tests: what it does is its path ----------------------------------------
@@ -40,7 +41,8 @@ struct work {
     bool is_late;
 };
 
-static int ended, begun;
+static int ended, begun, held_pieces;
+static bool gate_is_open;         /* for /gate: pieces wait for it */
 static struct http_request *kept; /* /keep: who resumes it is the test */
 
 static void *resume_later(void *user)
@@ -75,13 +77,20 @@ static enum shoal_status begin(void *user, struct http_request *request)
     http_request_attach(request, work);
     __atomic_add_fetch(&begun, 1, __ATOMIC_RELEASE);
     const char *path = http_request_path(request);
-    if (strcmp(path, "/stream") == 0 || strcmp(path, "/full") == 0)
+    if (strcmp(path, "/stream") == 0 || strcmp(path, "/full") == 0 || strcmp(path, "/gate") == 0)
         http_body_stream(request);
     if (strcmp(path, "/small") == 0)
         http_body_limit(request, 10);
     if (strcmp(path, "/refused") == 0)
         return http_reply_error(request, 404, "NoSuchBucket", "The bucket %s is <not> there", "b");
     return SHOAL_OK;
+}
+
+static void gate_pass(void)
+{
+    __atomic_add_fetch(&held_pieces, 1, __ATOMIC_RELEASE);
+    while (!__atomic_load_n(&gate_is_open, __ATOMIC_ACQUIRE))
+        base_sleep_ms(1);
 }
 
 static enum shoal_status piece(void *user, struct http_request *request, const void *data,
@@ -91,6 +100,8 @@ static enum shoal_status piece(void *user, struct http_request *request, const v
     (void)user;
     if (strcmp(http_request_path(request), "/full") == 0)
         return base_error(SHOAL_ERR_SYSTEM, "no space left");
+    if (strcmp(http_request_path(request), "/gate") == 0)
+        gate_pass();
     for (size_t i = 0; i < bytes; i++)
         work->sum += ((const unsigned char *)data)[i];
     return SHOAL_OK;
@@ -481,6 +492,52 @@ static void slow_clients_are_cut_off(void **state)
     http_server_stop(strict);
 }
 
+static void wait_for(const int *count, int least)
+{
+    int64_t deadline_ns = base_deadline_ns(WAIT_MS);
+    while (__atomic_load_n(count, __ATOMIC_ACQUIRE) < least && base_left_ms(deadline_ns) > 0)
+        base_sleep_ms(1);
+    assert_true(__atomic_load_n(count, __ATOMIC_ACQUIRE) >= least);
+}
+
+/* What a client sends and its end are seen at once where the server was busy before. */
+static void a_request_ends_with_its_client(const char *head)
+{
+    struct http_options options = options_of();
+    options.limits.idle_s = 10 * WAIT_MS / 1000;
+    struct http_server *busy = start(&options);
+    int before = __atomic_load_n(&ended, __ATOMIC_ACQUIRE), fd = dial(busy);
+    __atomic_store_n(&gate_is_open, false, __ATOMIC_RELEASE);
+    __atomic_store_n(&held_pieces, 0, __ATOMIC_RELEASE);
+    put(fd, head, strlen(head));
+    wait_for(&held_pieces, 1);
+    put(fd, "3\r\nabc\r\n", 8);
+    close(fd);
+    __atomic_store_n(&gate_is_open, true, __ATOMIC_RELEASE);
+    wait_for(&ended, before + 1);
+    http_server_stop(busy);
+}
+
+static void requests_end_with_their_clients(void **state)
+{
+    (void)state;
+    a_request_ends_with_its_client(
+        "PUT /gate HTTP/1.1\r\nHost: t\r\nContent-Length: 1000\r\n\r\nthe first of it");
+    a_request_ends_with_its_client(
+        "PUT /gate HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+}
+
+/* A client that has sent all may say so, and is answered. */
+static void who_only_ends_sending_is_answered(void **state)
+{
+    (void)state;
+    int fd = dial(server);
+    static const char request[] = "PUT /later HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\nok";
+    put(fd, request, sizeof(request) - 1);
+    shutdown(fd, SHUT_WR);
+    expect(read_all(fd), "\r\n\r\nok");
+}
+
 /* Announced or not: what is too long is not taken, streamed or collected. */
 static void long_bodies_are_refused(void **state)
 {
@@ -643,6 +700,8 @@ int main(void)
         cmocka_unit_test(large_heads_are_refused),
         cmocka_unit_test(signatures_are_checked),
         cmocka_unit_test(slow_clients_are_cut_off),
+        cmocka_unit_test(requests_end_with_their_clients),
+        cmocka_unit_test(who_only_ends_sending_is_answered),
         cmocka_unit_test(long_bodies_are_refused),
         cmocka_unit_test(a_stop_answers_who_waits),
         cmocka_unit_test(a_stop_ends_who_waits_too_late),
