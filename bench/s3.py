@@ -10,7 +10,8 @@ large   PUT and GET of one object, by `shoal s3 cp` and by boto3, to both server
         them in each round: the disk's roof (as many bytes written and synced) and the loopback's
         (as many bytes from one process to another over TCP)
 small   requests of 1 KiB objects that are signed and sent again, on --connections at one time
-list    a page of 1,000 keys at random places among --keys; their objects are copies of one
+list    a page of 1,000 keys at random places among --keys, whose objects are copies of one; a page
+        of as many folders; and all pages one behind the other
 
 Shown are medians of the rounds. Servers keep their data below --folder, which should be on the disk
 that counts. Writes s3.json below --out.
@@ -24,10 +25,11 @@ import random
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from statistics import median
 
@@ -216,7 +218,7 @@ def signed_bytes(server, method, key, body):
 
 
 def read_reply(connection, has_body=True):
-    """One reply off a connection; whether the connection stays."""
+    """One reply off a connection: whether the connection stays, and the body."""
     reply = b""
     while b"\r\n\r\n" not in reply:
         more = connection.recv(65536)
@@ -227,10 +229,11 @@ def read_reply(connection, has_body=True):
     if head[9:12] not in (b"200", b"204"):
         raise RuntimeError(head.decode())
     lines = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:])
-    length, done = int(lines.get(b"content-length", 0)) if has_body else 0, len(body)
-    while done < length:
-        done += len(connection.recv(65536))
-    return head.startswith(b"HTTP/1.1") and lines.get(b"connection") != b"close"
+    length = int(lines.get(b"content-length", 0)) if has_body else 0
+    body = bytearray(body)
+    while len(body) < length:
+        body += connection.recv(65536)
+    return head.startswith(b"HTTP/1.1") and lines.get(b"connection") != b"close", body
 
 
 def send_for(address, requests, deadline, counts, index):
@@ -244,7 +247,7 @@ def send_for(address, requests, deadline, counts, index):
                 connections[i].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connections[i].sendall(request)
         for i, connection in enumerate(connections):
-            if not read_reply(connection, has_body):
+            if not read_reply(connection, has_body)[0]:
                 connection.close()
                 connections[i] = None
         counts[index] += len(requests)
@@ -286,47 +289,66 @@ def measure_small(servers, arguments):
 # ---- lists -----------------------------------------------------------------------------------
 
 
-def fill(server, count):
-    """As many keys as wanted, whose contents are one object's."""
-    server.client.put_object(Bucket=BUCKET, Key="source", Body=b"one")
-    host, _, port = server.url.removeprefix("http://").partition(":")
+def fill(folder, count):
+    """As many keys as wanted, whose contents are one object's: rows in the index of a service that
+    is stopped, because a million requests take minutes."""
+    with closing(sqlite3.connect(folder / "s3/index.db")) as index, index:
+        names = [row[1] for row in index.execute("PRAGMA table_info(object)")]
+        others = ", ".join(name for name in names if name != "key")
+        index.execute(
+            "WITH RECURSIVE n(i) AS (VALUES(0) UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?) "
+            f"INSERT INTO object(key, {others}) "
+            "SELECT CAST(printf('data/%04d/part-%07d.parquet', i / 1000, i) AS BLOB), "
+            f"{others} FROM n, object WHERE key = CAST('source' AS BLOB)",
+            (count,),
+        )
+        index.execute("UPDATE content SET refs = refs + ?", (count,))
 
-    def copy(first):
-        connection = socket.create_connection((host, int(port)))
-        for i in range(first, min(first + 1000, count)):
-            connection.sendall(
-                f"PUT /{BUCKET}/data/{i // 1000:04d}/part-{i:07d}.parquet HTTP/1.1\r\n"
-                f"Host: {host}:{port}\r\nx-amz-copy-source: /{BUCKET}/source\r\n"
-                "Content-Length: 0\r\n\r\n".encode()
-            )
-            read_reply(connection)
-        connection.close()
 
-    with ThreadPoolExecutor(64) as pool:
-        list(pool.map(copy, range(0, count, 1000)))
+class Pages:
+    """Lists of a service without signatures, raw: boto3's reading takes longer than the server."""
+
+    def __init__(self, server):
+        self.host = server.url.removeprefix("http://")
+        host, _, port = self.host.partition(":")
+        self.connection = socket.create_connection((host, int(port)))
+
+    def page(self, query):
+        head = f"GET /{BUCKET}?list-type=2&{query} HTTP/1.1\r\nHost: {self.host}\r\n\r\n"
+        self.connection.sendall(head.encode())
+        return read_reply(self.connection)[1]
+
+    def page_ms(self, query):
+        return seconds(lambda: self.page(query)) * 1000
+
+    def all_keys(self):
+        """How many keys all pages have together, one behind the other."""
+        count, token = 0, ""
+        while True:
+            page = self.page(token)
+            count += page.count(b"<Key>")
+            found = page.partition(b"<NextContinuationToken>")[2]
+            if not found:
+                return count
+            token = "continuation-token=" + found[: found.index(b"<")].decode()
 
 
 def measure_list(server, arguments):
-    """Milliseconds of pages of 1,000 keys; raw, because boto3's reading takes longer than the
-    server."""
-    source, host = random.Random(2), server.url.removeprefix("http://")
-    address = (host.partition(":")[0], int(host.partition(":")[2]))
-    connection = socket.create_connection(address)
-    times = []
+    pages, source, times = Pages(server), random.Random(2), []
     for _ in range(arguments.pages):
         i = source.randrange(max(1, arguments.keys - 1000))
         after = f"data%2F{i // 1000:04d}%2Fpart-{i:07d}.parquet"
-        request = (
-            f"GET /{BUCKET}?list-type=2&start-after={after} HTTP/1.1\r\nHost: {host}\r\n\r\n"
-        ).encode()
-
-        def page(request=request):
-            connection.sendall(request)
-            read_reply(connection)
-
-        times.append(seconds(page) * 1000)
-    connection.close()
-    return times
+        times.append(pages.page_ms(f"start-after={after}"))
+    times.sort()
+    folders = [pages.page_ms("prefix=data%2F&delimiter=%2F") for _ in range(20)]
+    begun = time.perf_counter()
+    if pages.all_keys() != arguments.keys + 1:
+        raise RuntimeError("the pages don't have all keys")
+    return {
+        "keys": arguments.keys, "page_ms": median(times), "slowest_page_ms": times[-1],
+        "page_of_folders_ms": median(folders), "all_pages_s": time.perf_counter() - begun,
+        "memory_mib": server.memory_mib(),
+    }
 
 
 # ---- the whole -------------------------------------------------------------------------------
@@ -367,17 +389,16 @@ def with_servers(arguments, measure):
 
 def list_alone(arguments):
     shutil.rmtree(arguments.folder, ignore_errors=True)
-    arguments.folder.mkdir(parents=True)
-    server = Server("shoal", arguments.folder / "list", "--no-auth")
+    folder = arguments.folder / "list"
+    folder.mkdir(parents=True)
+    server = Server("shoal", folder, "--no-auth")
     try:
         server.client.create_bucket(Bucket=BUCKET)
-        took = seconds(lambda: fill(server, arguments.keys))
-        times = sorted(measure_list(server, arguments))
-        return {
-            "keys": arguments.keys, "copies_per_s": arguments.keys / took,
-            "page_ms": median(times), "slowest_page_ms": times[-1],
-            "memory_mib": server.memory_mib(),
-        }
+        server.client.put_object(Bucket=BUCKET, Key="source", Body=b"one")
+        server.stop()
+        fill(folder, arguments.keys)
+        server = Server("shoal", folder, "--no-auth")
+        return measure_list(server, arguments)
     finally:
         server.stop()
         shutil.rmtree(arguments.folder, ignore_errors=True)
