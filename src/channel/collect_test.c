@@ -218,19 +218,29 @@ static void checkpoints_go_on_after_a_kill(void **state)
     file_is(trial, "algo-1/checkpoints/b", "b");
 }
 
+/* Follows a job of so many hosts that finds "a", until a file that one of them makes is in the
+ * bucket. */
+static struct channel_checkpoints *follow_one(struct trial *trial, int hosts, const char *file,
+                                              const char *key)
+{
+    struct channel_checkpoints *checkpoints;
+    object_put(trial, "ck/a", "a");
+    trial_job(trial, hosts, CHECKPOINTS);
+    expect_ok(trial_prepare(trial));
+    expect_ok(channel_checkpoints_start(&trial->job, &checkpoints));
+    put_file(trial->folder, file, "made");
+    object_becomes(trial, key, "made");
+    return checkpoints;
+}
+
 /* Which the killed one can't have seen. */
 static void checkpoints_that_went_while_no_service_ran_go_from_the_bucket(void **state)
 {
     struct trial *trial = *state;
-    struct channel_checkpoints *checkpoints;
     char path[256];
-    object_put(trial, "ck/a", "a");
     object_put(trial, "ck/kept", "kept");
-    trial_job(trial, 2, CHECKPOINTS);
-    expect_ok(trial_prepare(trial));
-    expect_ok(channel_checkpoints_start(&trial->job, &checkpoints));
-    put_file(trial->folder, "algo-2/checkpoints/b/c", "c");
-    object_becomes(trial, "ck/b/c", "c");
+    struct channel_checkpoints *checkpoints =
+        follow_one(trial, 2, "algo-2/checkpoints/b/c", "ck/b/c");
     channel_checkpoints_end(checkpoints, false);
     object_put(trial, "ck/of-others", "of others");
     static const char *const gone[] = {"algo-1/checkpoints/a", "algo-2/checkpoints/a",
@@ -251,21 +261,15 @@ static void checkpoints_that_went_while_no_service_ran_go_from_the_bucket(void *
 static void folders_that_go_take_nothing_along(void **state)
 {
     struct trial *trial = *state;
-    struct channel_checkpoints *checkpoints;
     char path[256];
-    object_put(trial, "ck/a", "a");
-    trial_job(trial, 1, CHECKPOINTS);
-    expect_ok(trial_prepare(trial));
-    expect_ok(channel_checkpoints_start(&trial->job, &checkpoints));
-    put_file(trial->folder, "algo-1/checkpoints/b", "b");
-    object_becomes(trial, "ck/b", "b");
+    struct channel_checkpoints *checkpoints = follow_one(trial, 1, "algo-1/checkpoints/b", "ck/b");
     snprintf(path, sizeof(path), "%s/algo-1", trial->folder);
     expect_ok(channel_tree_remove(AT_FDCWD, path));
     channel_checkpoints_end(checkpoints, true);
     expect_ok(channel_checkpoints_start(&trial->job, &checkpoints)); /* makes them anew */
     channel_checkpoints_end(checkpoints, true);
     object_is(trial, "ck/a", "a");
-    object_is(trial, "ck/b", "b");
+    object_is(trial, "ck/b", "made");
 }
 
 static void planted_links_are_no_checkpoints(void **state)
