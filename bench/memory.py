@@ -38,7 +38,7 @@ MALLOC = {
     "MALLOC_MMAP_MAX_": "100000",
     "MKL_DISABLE_FAST_MM": "1",
 }
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 STAGES, MICROBATCHES, PIPELINES = (2, 4), (2, 4, 8), ("simple", "interleaved")
 WANTED = 0.1  # how far measured peaks may be from predicted ones
 MIB = 2**20

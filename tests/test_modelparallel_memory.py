@@ -154,6 +154,20 @@ def test_what_is_foreseen_is_there(two, pipeline):
         assert predicted["peak"] > predicted["kept"] + predicted["optimizer"]
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "kept"),
+    [("simple", [(330, 210), (3000, 2000)]), ("interleaved", [(210, 110), (2000, 1000)])],
+)
+def test_gradients_come_when_less_is_kept(pipeline, kept):
+    """The leader's second chunk, its loss, goes back before other microbatches have come to
+    theirs; its parameters get gradients only when the first chunk does."""
+    from shoal.pipeline import Chunk, simulate
+
+    chunks = [Chunk(0, 10, 20, 100), Chunk(1, 10, 20, 1000), Chunk(0, 10, 20, 10)]
+    found = simulate(pipeline, 2, chunks, 3)
+    assert [(one.peak_bytes, one.later_peak_bytes) for one in found] == kept
+
+
 def job_tracing(rank, size):
     """Whether a tensor of the traced pass is still there after the first step."""
     import gc

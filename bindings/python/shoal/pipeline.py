@@ -37,13 +37,15 @@ class Chunk:
 
 @dataclass
 class Stage:
-    """struct shoal_pipeline_stage."""
+    """struct shoal_pipeline_stage, and later_peak_bytes: the most that is kept after one microbatch
+    has gone back through all of the stage's chunks."""
 
     start_ns: int
     end_ns: int
     busy_ns: int
     peak_activations: int
     peak_bytes: int
+    later_peak_bytes: int
 
 
 class _Costs(ctypes.Structure):
@@ -95,12 +97,20 @@ class _Stage(ctypes.Structure):
     ]
 
 
+class _Operation(ctypes.Structure):
+    _fields_ = [("work", c_int), ("microbatch", c_int), ("chunk", c_int)]
+
+
+FORWARD = 0  # SHOAL_WORK_FORWARD; the others here are whole backward passes
 FALLIBLE = {
     "create": [POINTER(_Options), POINTER(PIPELINE)],
     "free": [PIPELINE],
     "simulate": [PIPELINE, POINTER(_Costs), POINTER(_Result), POINTER(_Stage), c_void_p],
 }
 declare(LIBRARY, "shoal_pipeline", FALLIBLE)
+LIBRARY.shoal_pipeline_operation_count.argtypes = [PIPELINE, c_int]
+LIBRARY.shoal_pipeline_operations.argtypes = [PIPELINE, c_int]
+LIBRARY.shoal_pipeline_operations.restype = POINTER(_Operation)
 
 
 def simulate(
@@ -141,6 +151,27 @@ def simulate(
     check(LIBRARY.shoal_pipeline_create(byref(options), byref(handle)))
     try:
         check(LIBRARY.shoal_pipeline_simulate(handle, byref(costs), byref(result), stages, None))
+        later = [_later_peak_bytes(handle, number, chunks) for number in range(stage_count)]
     finally:
         check(LIBRARY.shoal_pipeline_free(handle))
-    return [Stage(*(getattr(one, name) for name, _ in _Stage._fields_)) for one in stages]
+    return [
+        Stage(*(getattr(one, name) for name, _ in _Stage._fields_), peak_bytes)
+        for one, peak_bytes in zip(stages, later, strict=True)
+    ]
+
+
+def _later_peak_bytes(pipeline: c_void_p, stage: int, chunks: Sequence[Chunk]) -> int:
+    operations = LIBRARY.shoal_pipeline_operations(pipeline, stage)
+    kept = most = 0
+    left = sum(chunk.stage == stage for chunk in chunks)
+    first = None
+    for i in range(LIBRARY.shoal_pipeline_operation_count(pipeline, stage)):
+        one = operations[i]
+        goes_back = one.work != FORWARD
+        kept += chunks[one.chunk].activation_bytes * (-1 if goes_back else 1)
+        if goes_back and first is None:
+            first = one.microbatch
+        left -= goes_back and one.microbatch == first
+        if left == 0:
+            most = max(most, kept)
+    return most

@@ -167,19 +167,23 @@ class Kept:
         module = call.caller if made == NO_CALL else self.trace.calls[made].module
         return self._chunk_of(self._stage_of(module), made)
 
-    def peaks(self, config: Config) -> list[int]:
-        """Bytes that each stage keeps in a step. How many microbatches meet on a stage depends on
-        how long backward passes take, of which nothing is known: the most of some ratios. A large
-        number of tasks is put together, stage by stage."""
+    def peaks(self, config: Config) -> list[tuple[int, int]]:
+        """Bytes that each stage keeps in a step, and after the first microbatch has gone back
+        there. How many microbatches meet on a stage depends on how long backward passes take, of
+        which nothing is known: the most of some ratios. A large number of tasks is put together,
+        stage by stage."""
         active = 0 if config.pipeline == "simple" else config.active_microbatches
         stages, count = config.pipeline_parallel_degree, config.microbatches
-        peaks = [0] * stages
+        peaks = [(0, 0)] * stages
         chunks = self.chunks if len(self.chunks) * count <= TASKS_MAX else _visits(self.chunks)
         for ratio in BACKWARD_RATIOS:
             for chunk in chunks:
                 chunk.backward_ns = ratio * chunk.forward_ns
             found = pipeline.simulate(config.pipeline, stages, chunks, count, active)
-            peaks = [max(peak, one.peak_bytes) for peak, one in zip(peaks, found, strict=True)]
+            peaks = [
+                (max(kept, one.peak_bytes), max(later, one.later_peak_bytes))
+                for (kept, later), one in zip(peaks, found, strict=True)
+            ]
         return peaks
 
 
@@ -217,15 +221,13 @@ class Forecast:
         config = self.config
         kept = Kept(self.trace, self.owners, config.pipeline_parallel_degree)
         made = []
-        for stage, peak in enumerate(kept.peaks(config)):
-            microbatch = kept.microbatch(stage)
-            at_once = peak == microbatch * config.microbatches
-            made.append(self._stage(stage, microbatch, peak, at_once))
+        for stage, (peak, later) in enumerate(kept.peaks(config)):
+            made.append(self._stage(stage, kept.microbatch(stage), peak, later))
         return made
 
-    def _stage(self, stage: int, microbatch: int, kept: int, at_once: bool) -> Memory:
-        """at_once: All microbatches are under way at the same time, so gradients, of which there
-        are none at the begin of a step, come only when the first one goes back."""
+    def _stage(self, stage: int, microbatch: int, kept: int, later: int) -> Memory:
+        """later: What is kept at most when there are gradients, of which there are none at the
+        begin of a step: they come when the first microbatch goes back."""
         modules = [number for number, owner in enumerate(self.owners) if owner == stage]
         tensors = {id(t): t for number in modules for t in own_tensors(self.tree.modules[number])}
         trained = [one for one in tensors.values() if one.requires_grad]
@@ -240,8 +242,7 @@ class Forecast:
         if self.config.microbatches > 1:
             working += max((one.nbytes for one in trained), default=0)
         optimizer = round(self.share * updated)
-        later = gradients + kept - (microbatch if at_once else 0)
-        peak = parameters + optimizer + working + max(kept, later)
+        peak = parameters + optimizer + working + max(kept, gradients + later)
         count = math.ceil(kept / microbatch) if microbatch else 0
         return Memory(parameters, gradients, optimizer, microbatch, kept, count, working, peak)
 
