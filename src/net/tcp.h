@@ -170,6 +170,7 @@ struct net_tcp_stream {
     unsigned char *buffer; /* NET_TCP_BUFFER_BYTES, behind the piece */
     size_t begin, end;     /* bytes in it that are not taken yet */
     uint64_t at, left;     /* of the frame's payload, what comes here next */
+    int low_water;         /* so many bytes must have come before epoll tells; 0: as at first, 1 */
     uint64_t busy_us;      /* as the flow was last read */
     /* for messages */
     union net_tcp_address own;

@@ -34,6 +34,11 @@
 /* When a stream's end was read, what the other streams still have to say comes within this time. */
 #define END_LIMIT_NS (3 * BASE_NS_PER_S)
 
+/* Of what is left of a payload: less comes in one packet or two, and of more a part is taken while
+ * the rest comes. */
+#define LOW_WATER_MIN (UINT64_C(16) << 10)
+#define LOW_WATER_MAX (UINT64_C(256) << 10)
+
 #define READS_PER_POLL     4
 #define READ_PAYLOAD_BYTES (UINT64_C(1) << 20)
 
@@ -432,6 +437,20 @@ void net_tcp_end_paused(struct net_tcp *ep, struct net_tcp_stream *stream, bool 
         lose_by_silence(ep, link);
 }
 
+/* Amid a payload nothing can be done before the rest of it is there: whoever sleeps is woken then,
+ * or for a large part of it, and not by each packet. */
+static void set_low_water(struct net_tcp_stream *stream)
+{
+    int low_water = 1;
+
+    if (stream->left >= LOW_WATER_MIN)
+        low_water = (int)(stream->left < LOW_WATER_MAX ? stream->left : LOW_WATER_MAX);
+    if (stream->fd < 0 || low_water == (stream->low_water > 0 ? stream->low_water : 1))
+        return;
+    stream->low_water = low_water;
+    net_tcp_set_option(stream->fd, SOL_SOCKET, SO_RCVLOWAT, low_water);
+}
+
 void net_tcp_receive(struct net_tcp *ep, struct net_tcp_stream *stream)
 {
     struct net_tcp_link *link = stream->link;
@@ -447,4 +466,5 @@ void net_tcp_receive(struct net_tcp *ep, struct net_tcp_stream *stream)
     }
     if (link->stream_count > 1 || link->first.paused)
         resume(ep, link);
+    set_low_water(stream);
 }
