@@ -498,11 +498,12 @@ struct shoal_fuse_counters {
     uint64_t waited_ns;   /* a caller waited in shoal_fuse_wait or shoal_fuse_finish */
     uint64_t exposed_ns;  /* both at once: communication that no computation hid */
     uint64_t wire_bytes;  /* what the buffers had as they were sent: less if they are compressed */
-    uint64_t in_flight;   /* not counted: so many buffers may be on their way at a time */
+    uint64_t in_flight;   /* not counted: so many operations may be on their way at a time */
+    uint64_t joined;      /* of the buffers, sent in the operation of another one */
 };
-#define SHOAL_FUSE_COUNTERS_INIT                                            \
-    {                                                                       \
-        sizeof(struct shoal_fuse_counters), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+#define SHOAL_FUSE_COUNTERS_INIT                                               \
+    {                                                                          \
+        sizeof(struct shoal_fuse_counters), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 /* Any thread; does not block. */
 SHOAL_API enum shoal_status shoal_fuse_counters(shoal_fuse_t fuse, struct shoal_fuse_counters *out);

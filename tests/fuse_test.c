@@ -2,8 +2,8 @@
 /*
  * fuse_test.c: fusion buffers between real processes, on one host and on several: right sums in any
  * order of gradients, from any thread, at home or elsewhere; the agreed order; which buffer goes
- * next and how many at a time; the same bits, however fast they go; counters and
- * times.
+ * next and how many at a time; the same bits, however fast they go and whichever go together; how
+ * often a step's end wakes its caller; counters and times.
  */
 #include <math.h>
 #include <pthread.h>
@@ -597,12 +597,13 @@ static void test_bits(void **state)
 /* ---- pace
  * ---------------------------------------------------------------------------------------------- */
 
-#define LARGE_COUNT  (1 << 20)
-#define LARGE_BUFFER (512 << 10)
-#define LARGE_STEPS  6
+#define LARGE_COUNT     (1 << 20)
+#define LARGE_BUFFER    (512 << 10)
+#define LARGE_STEPS     6
+#define LARGE_STEPS_MAX 1000
 
-/* The same gradients in each step, of which the first goes in short messages, and the others as
- * fast as the first one was: the same bits. */
+/* The same gradients in each step, of which the first goes in short messages and buffer by buffer,
+ * and the others as fast as the first one was, until some have gone together: the same bits. */
 static int steps_alike(shoal_group_t group, void *user)
 {
     (void)user;
@@ -615,13 +616,15 @@ static int steps_alike(shoal_group_t group, void *user)
     options.counts = &count;
     options.op = SHOAL_AVG;
     CHECK(shoal_fuse_create(group, &options, &fuse));
-    for (int step = 0; step < LARGE_STEPS; step++) {
+    for (int step = 0; step < LARGE_STEPS || counters_of(fuse).joined == 0; step++) {
         float *home = home_of(fuse, 0);
+        REQUIRE(step < LARGE_STEPS_MAX);
         values_fill(&values, shoal_group_rank(group), home, count);
         CHECK(shoal_fuse_add(fuse, 0, NULL, NULL, count));
         CHECK(shoal_fuse_finish(fuse));
         if (step == 0)
             memcpy(first, home, sizeof(first));
+        REQUIRE(step > 0 || counters_of(fuse).joined == 0);
         REQUIRE(memcmp(first, home, sizeof(first)) == 0);
     }
     CHECK(shoal_fuse_free(fuse));
@@ -632,7 +635,46 @@ static void test_pace(void **state)
 {
     (void)state;
     expect_run(2, 2, steps_alike);
+    expect_run(3, 3, steps_alike);
     expect_run(4, 2, steps_alike);
+}
+
+/* ---- the end of a step
+ * ---------------------------------------------------------------------------------------------- */
+
+#define QUIET_STEPS   20
+#define QUIET_TENSORS 64
+#define QUIET_COUNT   (32 << 10) /* a buffer each, too long for the caller's thread to move */
+
+/* Who waits for all results is woken when they are there, not at each of many buffers. (A sleep
+ * ends now and then to look round; two in the mean would be a machine that stands still.) */
+static int sleeps_once(shoal_group_t group, void *user)
+{
+    (void)user;
+    struct shoal_fuse_options options = options_of(QUIET_COUNT * sizeof(float), 1);
+    struct shoal_counters traffic = SHOAL_COUNTERS_INIT;
+    uint64_t equal[QUIET_TENSORS];
+    shoal_fuse_t fuse = NULL;
+    for (int i = 0; i < QUIET_TENSORS; i++)
+        equal[i] = QUIET_COUNT;
+    options.tensor_count = QUIET_TENSORS;
+    options.counts = equal;
+    CHECK(shoal_fuse_create(group, &options, &fuse));
+    for (int step = 0; step < QUIET_STEPS; step++) {
+        for (int i = QUIET_TENSORS - 1; i >= 0; i--)
+            CHECK(shoal_fuse_add(fuse, i, NULL, NULL, QUIET_COUNT));
+        CHECK(shoal_fuse_finish(fuse));
+    }
+    CHECK(shoal_fuse_traffic(fuse, &traffic));
+    REQUIRE(traffic.sleeps <= (uint64_t)2 * QUIET_STEPS);
+    CHECK(shoal_fuse_free(fuse));
+    return 0;
+}
+
+static void test_sleeps(void **state)
+{
+    (void)state;
+    expect_run(2, 2, sleeps_once);
 }
 
 /* ---- what can be seen
@@ -679,7 +721,8 @@ int main(void)
         cmocka_unit_test(test_homes),        cmocka_unit_test(test_the_line),
         cmocka_unit_test(test_urgent_first), cmocka_unit_test(test_side_by_side),
         cmocka_unit_test(test_values),       cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_pace),         cmocka_unit_test(test_seen),
+        cmocka_unit_test(test_pace),         cmocka_unit_test(test_sleeps),
+        cmocka_unit_test(test_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,6 +43,7 @@ def assert_consistent(row):
     assert row["over_longer"] == pytest.approx(row["step_ms"] / longer, abs=1e-3)
     assert row["elements"] * 4 <= row["bytes"] < row["elements"] * 4 + row["tensors"] * 64
     assert row["buffers"] == -(-row["bytes"] // row["buffer_bytes"])
+    assert 0 <= row["joined"] < row["buffers"]
 
 
 def test_a_step_of_a_known_model_is_replayed(tmp_path):
@@ -56,7 +57,7 @@ def test_a_step_of_a_known_model_is_replayed(tmp_path):
     assert (row["scale"], row["steps"], row["compute_ms"]) == (0.05, 4, 20)
     assert (row["buffer_bytes"], row["in_flight"]) == (256 << 10, 3)
     assert row["elements"] == pytest.approx(0.05 * 25557032, abs=161)
-    assert row["link_bytes"] == row["link_bound_bytes"] == 0
+    assert row["link_bytes"] == row["link_bound_bytes"] == row["joined"] == 0
     root = ElementTree.parse(picture).getroot()
     assert root.tag == f"{SVG}svg"
     titles = [title.text for title in root.iter(f"{SVG}title")]

@@ -645,6 +645,7 @@ pybind11::dict fuse_counters(Fuse &fuse)
     named["waited_ns"] = counted.waited_ns;
     named["exposed_ns"] = counted.exposed_ns;
     named["wire_bytes"] = counted.wire_bytes;
+    named["joined"] = counted.joined;
     return named;
 }
 

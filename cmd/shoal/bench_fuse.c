@@ -224,9 +224,9 @@ static void json_print(const struct fuse_bench *bench, const struct bench_librar
                result->values[i].high / 1e6);
     }
     printf(", \"hidden\": %.4f, \"gain\": %.4f, \"over_longer\": %.4f, \"held_back\": %.1f, "
-           "\"link_bytes\": %.0f, \"link_bound_bytes\": %.0f}\n",
+           "\"joined\": %.1f, \"link_bytes\": %.0f, \"link_bound_bytes\": %.0f}\n",
            hidden_share(result), gain(result), over_longer(result), result->held_back,
-           result->link_bytes, result->link_bound_bytes);
+           result->joined, result->link_bytes, result->link_bound_bytes);
 }
 
 static void text_print(const struct fuse_bench *bench, const struct bench_library *library,
@@ -242,8 +242,8 @@ static void text_print(const struct fuse_bench *bench, const struct bench_librar
         printf("%-46s %10.3f %10.3f %10.3f\n", value_names[i].text, result->values[i].median / 1e6,
                result->values[i].low / 1e6, result->values[i].high / 1e6);
     printf("hidden behind the computing: %.1f %% of the communication; %.1f buffers of a step had "
-           "to wait for others\n",
-           100 * hidden_share(result), result->held_back);
+           "to wait for others, %.1f went with another one\n",
+           100 * hidden_share(result), result->held_back, result->joined);
     printf("the step is %.2f times as fast as with one allreduce, and takes %.3f times the longer "
            "one of computing and allreduce\n",
            gain(result), over_longer(result));

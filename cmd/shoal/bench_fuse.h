@@ -48,7 +48,8 @@ struct fuse_replay_result {
     struct {
         double median, low, high;
     } values[FUSE_VALUE_COUNT];
-    double held_back; /* buffers of a step that were ready and had to wait, rank 0 */
+    /* Buffers of a step that were ready and had to wait, and that went with another one; rank 0. */
+    double held_back, joined;
     /* In a step, the link and direction that carried most, and 2(h-1)/h n; 0 on one host. */
     double link_bytes, link_bound_bytes;
     /* The last step, CLOCK_MONOTONIC in ns. */

@@ -209,6 +209,7 @@ static int step_fused(struct replay *replay, double values[FUSE_VALUE_COUNT])
         return -1;
     result->bytes = after.bytes - before.bytes;
     result->held_back += (double)(after.held_back - before.held_back);
+    result->joined += (double)(after.joined - before.joined);
     values[FUSE_COMPUTE] = (double)(result->computed_ns - result->start_ns);
     values[FUSE_STEP] = (double)(result->end_ns - result->start_ns);
     values[FUSE_FLIGHT] = (double)(after.flight_ns - before.flight_ns);
@@ -281,6 +282,7 @@ static int sum_up(struct replay *replay)
     result->elements = replay->elements;
     result->buffers = shoal_fuse_buffer_count(replay->fuse);
     result->held_back /= steps;
+    result->joined /= steps;
     result->compute_ns = replay->compute_ns;
     result->buffer_bytes = first.bytes; /* only the last one may be smaller */
     result->in_flight = (int)counted.in_flight;
@@ -301,7 +303,7 @@ static int warm_up(struct replay *replay)
         return -1;
     if (replay->settings->compute_ns == 0)
         replay->compute_ns = values[FUSE_BLOCKING_ALLREDUCE];
-    replay->result->held_back = 0;
+    replay->result->held_back = replay->result->joined = 0;
     return 0;
 }
 

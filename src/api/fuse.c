@@ -208,8 +208,9 @@ enum shoal_status shoal_fuse_counters(shoal_fuse_t fuse, struct shoal_fuse_count
     if (status != SHOAL_OK)
         return end(fuse, status);
     fuse_counters(inside(fuse), &counted);
-    return end(fuse, api_give(out, &counted, sizeof(counted), sizeof(counted),
-                              "SHOAL_FUSE_COUNTERS_INIT"));
+    return end(fuse,
+               api_give(out, &counted, sizeof(counted),
+                        offsetof(struct shoal_fuse_counters, joined), "SHOAL_FUSE_COUNTERS_INIT"));
 }
 
 static enum shoal_status give_traffic(const struct fuse *fuse, struct shoal_counters *out)

@@ -250,6 +250,23 @@ void comm_steer_hold(struct comm_group *group, struct comm_request *request)
 
 /* ---- requests ------------------------------------------------------------------------------ */
 
+struct comm_carried comm_steer_carried(struct comm_group *group)
+{
+    struct comm_carried carried = {0};
+    comm_progress_take(group->world);
+    for (int peer = 0; peer < group->size; peer++) {
+        struct net_flow flow = {0};
+        if (group->host_of[peer] == group->host_of[group->rank] ||
+            !comm_engine_flow(group->engine, group->members[peer], &flow))
+            continue;
+        carried.bytes += flow.acked_bytes;
+        carried.busy_us += flow.busy_us;
+        carried.links++;
+    }
+    comm_progress_release(group->world);
+    return carried;
+}
+
 /* Where the kernel does not count, it stays zero, and nothing will be known of that flow. */
 static void fill_report(const struct comm_group *group, uint64_t *report)
 {

@@ -26,6 +26,17 @@
 
 #define COMM_STEER_PERIOD 4
 
+/* What links have carried since they were opened, as the kernel has counted: bytes, and for how
+ * long anything was on its way, added up. */
+struct comm_carried {
+    uint64_t bytes, busy_us;
+    int links;
+};
+
+/* Of this rank's links to the group's members on other hosts. Any thread; waits for who moves the
+ * engine. */
+struct comm_carried comm_steer_carried(struct comm_group *group);
+
 /* Whether the group's allreduces can follow its links: several hosts, neither too few nor too many
  * members, and not switched off. Any thread. */
 bool comm_steer_can(const struct comm_group *group);

@@ -38,17 +38,20 @@ uint64_t fuse_wire_bytes(const struct fuse *fuse, int buffer)
     return fuse->windows[buffer].bytes / fuse->elem_bytes * kernel_dtype_bytes(wire_dtype(fuse));
 }
 
-struct comm_call fuse_send_call(const struct fuse *fuse, int buffer)
+struct comm_call fuse_send_call(const struct fuse *fuse, struct fuse_stretch stretch)
 {
-    unsigned char *memory = fuse->arena + fuse->windows[buffer].offset;
+    const struct fuse_window *first = &fuse->windows[stretch.first];
+    const struct fuse_window *last = first + stretch.count - 1;
+    unsigned char *memory = fuse->arena + first->offset;
+    uint64_t bytes = last->offset + last->bytes - first->offset;
     if (fuse_has_blocks(fuse))
-        return fuse_exchange_call(fuse, buffer);
+        return fuse_exchange_call(fuse, stretch.first);
     return (struct comm_call){.kind = COLL_ALLREDUCE,
                               .dtype = wire_dtype(fuse),
                               .op = fuse->op,
                               .in = memory,
                               .out = memory,
-                              .count = fuse->windows[buffer].bytes / fuse->elem_bytes,
+                              .count = bytes / fuse->elem_bytes,
                               .in_place = true};
 }
 

@@ -21,6 +21,11 @@
 /* Buffers on their way at a time, where nobody says how many; the latter with servers. */
 enum { IN_FLIGHT = 2, IN_FLIGHT_SERVED = 4 };
 
+/* Buffers that go together: how long they are at least, and all of them at most. */
+#define JOIN_BYTES_MIN   (UINT64_C(16) << 10)
+#define JOINED_BYTES_MAX (UINT64_C(4) << 20)
+#define JOIN_HOSTS_MAX   8
+
 /* ---- texts and failure
  * ---------------------------------------------------------------------------------------------- */
 
@@ -34,22 +39,24 @@ const char *fuse_tensor_text(const struct fuse *fuse, int tensor, char text[FUSE
     return text;
 }
 
-/* ": buffer 2 of 5, tensor 7 'a' to tensor 4 'b', is not back" of the one that was sent first. */
+/* ": buffer 2 of 5, tensor 7 'a' to tensor 4 'b', is not back" of what was sent first. */
 static void describe_late(struct fuse *fuse, char *text, size_t text_bytes)
 {
     char first[FUSE_TENSOR_TEXT_BYTES], last[FUSE_TENSOR_TEXT_BYTES];
-    int late = -1;
+    struct fuse_stretch late = {0, 0};
     pthread_mutex_lock(&fuse->lock);
     for (int i = fuse->sent - 1; i >= 0; i--)
-        if (fuse->buffers[fuse->words[i].buffer].state != FUSE_REDUCED)
-            late = (int)fuse->words[i].buffer;
+        if (fuse->buffers[fuse->words[i].stretch.first].state != FUSE_REDUCED)
+            late = fuse->words[i].stretch;
     pthread_mutex_unlock(&fuse->lock);
     text[0] = '\0';
-    if (late >= 0)
-        snprintf(text, text_bytes, ": buffer %d of %d, %s to %s, is not back", late,
-                 fuse->buffer_count,
-                 fuse_tensor_text(fuse, fuse->windows[late].first_tensor, first),
-                 fuse_tensor_text(fuse, fuse->windows[late].last_tensor, last));
+    if (late.count == 0)
+        return;
+    const struct fuse_window *windows = fuse->windows + late.first;
+    fuse_tensor_text(fuse, windows[0].first_tensor, first);
+    fuse_tensor_text(fuse, windows[late.count - 1].last_tensor, last);
+    snprintf(text, text_bytes, ": buffer %d of %d, %s to %s, is not back", late.first,
+             fuse->buffer_count, first, last);
 }
 
 /* All groups have one cause: a rank may hear of either first. */
@@ -165,6 +172,22 @@ static uint64_t choose_buffer_bytes(const struct shoal_fuse_options *options, ui
     return (bytes + FUSE_ALIGN_BYTES - 1) / FUSE_ALIGN_BYTES * FUSE_ALIGN_BYTES;
 }
 
+/* Nothing shows but in the time whether buffers go together, so each element's sum must have one
+ * order: of several ranks on a host it has (two levels), of others where the group promises it,
+ * which costs nothing among few. docs/fuse.md. */
+static int join_max(const struct fuse *fuse)
+{
+    const struct comm_group *group = fuse->place.parent;
+    const char *forced = base_option_text(OPTION_ALGORITHM);
+    if (fuse->compression != SHOAL_COMPRESSION_NONE || group->served ||
+        (forced && strcmp(forced, "auto") != 0) || group->host_count < 2 ||
+        group->host_count > JOIN_HOSTS_MAX || fuse->buffer_bytes < JOIN_BYTES_MIN ||
+        fuse->buffer_bytes > JOINED_BYTES_MAX / 2)
+        return 1;
+    uint64_t count = JOINED_BYTES_MAX / fuse->buffer_bytes;
+    return count < FUSE_JOIN_MAX ? (int)count : FUSE_JOIN_MAX;
+}
+
 static enum shoal_status take_buffers(struct fuse *fuse, const struct shoal_fuse_options *options)
 {
     fuse->arena_bytes = fuse_layout_bytes(fuse->homes, fuse->tensor_count);
@@ -179,8 +202,9 @@ static enum shoal_status take_buffers(struct fuse *fuse, const struct shoal_fuse
     TRY(BASE_NEW_ARRAY(&fuse->windows, count, "a fuse's buffers"));
     TRY(BASE_NEW_ARRAY(&fuse->buffers, count, "a fuse's buffers"));
     TRY(BASE_NEW_ARRAY(&fuse->words, count, "a fuse's order"));
-    for (int b = 0; b < fuse->buffer_count; b++)
-        fuse->buffers[b].fuse = fuse;
+    for (int i = 0; i < fuse->buffer_count; i++)
+        fuse->words[i].fuse = fuse;
+    fuse->join_max = join_max(fuse);
     fuse_layout(fuse->homes, fuse->tensor_count, fuse->order, fuse->windows, fuse->buffer_bytes);
     TRY(take_arena(fuse));
     if (fuse->compression != SHOAL_COMPRESSION_NONE && options->error_feedback)
@@ -223,13 +247,14 @@ static void set_up(struct fuse *fuse, const struct fuse_place *place,
 /* Of closed groups, which live on for these. They are done, but for the engine's last word. */
 static void give_back_requests(struct fuse *fuse)
 {
-    for (int b = 0; b < fuse->buffer_count && fuse->words; b++) {
-        if (fuse->words[b].request)
-            comm_request_wait((struct comm_request **)&fuse->words[b].request, -1);
-        if (fuse->buffers[b].request)
-            comm_request_wait((struct comm_request **)&fuse->buffers[b].request, -1);
-        if (fuse->buffers[b].gather_request)
-            comm_request_wait((struct comm_request **)&fuse->buffers[b].gather_request, -1);
+    for (int i = 0; i < fuse->buffer_count && fuse->words; i++) {
+        struct fuse_word *word = &fuse->words[i];
+        if (word->request)
+            comm_request_wait((struct comm_request **)&word->request, -1);
+        if (word->send_request)
+            comm_request_wait((struct comm_request **)&word->send_request, -1);
+        if (word->gather_request)
+            comm_request_wait((struct comm_request **)&word->gather_request, -1);
     }
 }
 
@@ -273,6 +298,8 @@ static enum shoal_status take_groups(struct fuse *fuse)
         TRY(fuse->place.twin(parent, of_gathers, comm_split_context(parent, number, 2),
                              &fuse->gathers));
     TRY(fuse->place.twin(parent, of_data, comm_split_context(parent, number, 0), &fuse->data));
+    if (fuse->join_max > 1 && parent->host_count == parent->size)
+        fuse->data->reproducible = true;
     return fuse->place.twin(parent, of_words, comm_split_context(parent, number, 1),
                             &fuse->word_group);
 }

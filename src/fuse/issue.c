@@ -11,12 +11,8 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "comm/steer.h"
 #include "fuse/state.h"
-
-/* Of buffers. From FAST on what a message costs the processors is more than what short ones gain at
- * the ends of an operation; links that were fast once are not slow because processors are busy. */
-#define FAST_BYTES_A_SECOND 130e6
-#define SLOW_BYTES_A_SECOND 65e6
 
 /* What was chosen to be submitted. */
 struct move {
@@ -29,10 +25,11 @@ static bool chooses(const struct fuse *fuse)
     return fuse->data->rank == 0;
 }
 
-/* The buffer at the last place is the one that is left, so it needs no word. */
-static bool has_word(const struct fuse *fuse, int place)
+/* Whether some are left that are not named, and which is next is not known. If one is left, it
+ * needs no word. */
+static bool needs_word(const struct fuse *fuse)
 {
-    return fuse->data->size > 1 && place < fuse->buffer_count - 1;
+    return fuse->data->size > 1 && fuse->named_buffers < fuse->buffer_count - 1;
 }
 
 static bool may_send(const struct fuse *fuse)
@@ -40,12 +37,14 @@ static bool may_send(const struct fuse *fuse)
     return fuse->meter.in_flight < fuse->in_flight_max;
 }
 
-static void name_buffer(struct fuse *fuse, int buffer, bool long_messages)
+static void name_buffers(struct fuse *fuse, struct fuse_stretch stretch, bool long_messages)
 {
     struct fuse_word *word = &fuse->words[fuse->named++];
-    word->buffer = (uint32_t)buffer;
+    word->stretch = stretch;
     word->long_messages = long_messages;
-    fuse->buffers[buffer].named = true;
+    for (int b = stretch.first; b < stretch.first + stretch.count; b++)
+        fuse->buffers[b].named = true;
+    fuse->named_buffers += stretch.count;
 }
 
 /* What needs no word travels as the one before it. */
@@ -65,11 +64,61 @@ static int most_urgent(const struct fuse *fuse)
     return best;
 }
 
+/* Where links are fast what costs time are messages, so buffers that are ready and lie side by side
+ * go together. The last one, which may be shorter, goes alone: sums of few bytes have other
+ * algorithms. */
+static bool may_join(const struct fuse *fuse, int buffer)
+{
+    return buffer >= 0 && buffer < fuse->buffer_count &&
+           fuse->windows[buffer].bytes == fuse->buffer_bytes &&
+           fuse->buffers[buffer].state == FUSE_READY;
+}
+
+/* With up to as many beside it. */
+static struct fuse_stretch grow(const struct fuse *fuse, struct fuse_stretch stretch)
+{
+    int wanted = 2 * stretch.count;
+    while (stretch.count < wanted && may_join(fuse, stretch.first - 1)) {
+        stretch.first--;
+        stretch.count++;
+    }
+    while (stretch.count < wanted && may_join(fuse, stretch.first + stretch.count))
+        stretch.count++;
+    return stretch;
+}
+
+/* Powers of two, since each length is a plan with memory of its own. */
+static struct fuse_stretch join(const struct fuse *fuse, int buffer)
+{
+    struct fuse_stretch stretch = {buffer, 1};
+    if (!fuse->fast || !may_join(fuse, buffer))
+        return stretch;
+    while (2 * stretch.count <= fuse->join_max) {
+        struct fuse_stretch more = grow(fuse, stretch);
+        if (more.count < 2 * stretch.count)
+            break;
+        stretch = more;
+    }
+    return stretch;
+}
+
+/* On rank 0. */
+static void choose(struct fuse *fuse)
+{
+    int buffer = most_urgent(fuse);
+    if (buffer < 0)
+        return;
+    bool says = needs_word(fuse);
+    struct fuse_word *word = &fuse->words[fuse->named];
+    name_buffers(fuse, join(fuse, buffer), says ? fuse->fast : as_before(fuse));
+    word->is_said = says;
+}
+
 static void name_what_is_left(struct fuse *fuse)
 {
     for (int b = 0; b < fuse->buffer_count; b++)
         if (!fuse->buffers[b].named) {
-            name_buffer(fuse, b, as_before(fuse));
+            name_buffers(fuse, (struct fuse_stretch){b, 1}, as_before(fuse));
             return;
         }
 }
@@ -82,20 +131,36 @@ static bool overtakes(const struct fuse *fuse, const struct fuse_buffer *buffer)
     return false;
 }
 
-static void note_sending(struct fuse *fuse, int place)
+static void note_buffer(struct fuse *fuse, int b, int64_t now_ns)
 {
-    struct fuse_buffer *buffer = &fuse->buffers[fuse->words[place].buffer];
-    int64_t now_ns = base_now_ns();
+    struct fuse_buffer *buffer = &fuse->buffers[b];
     buffer->state = FUSE_SENT;
     fuse->ready_now--;
-    buffer->times.sent_as = place;
+    buffer->times.sent_as = fuse->sent_buffers++;
     buffer->times.sent_ns = now_ns;
     fuse->counted.buffers++;
-    fuse->counted.bytes += fuse->windows[buffer - fuse->buffers].bytes;
-    fuse->counted.wire_bytes += fuse_wire_bytes(fuse, (int)(buffer - fuse->buffers));
+    fuse->counted.bytes += fuse->windows[b].bytes;
+    fuse->counted.wire_bytes += fuse_wire_bytes(fuse, b);
     fuse->counted.overtakings += overtakes(fuse, buffer);
+}
+
+static void note_sending(struct fuse *fuse, int place)
+{
+    struct fuse_stretch stretch = fuse->words[place].stretch;
+    int64_t now_ns = base_now_ns();
+    for (int b = stretch.first; b < stretch.first + stretch.count; b++)
+        note_buffer(fuse, b, now_ns);
+    fuse->counted.joined += (uint64_t)stretch.count - 1;
     fuse_meter_turn(&fuse->meter, now_ns);
     fuse->meter.in_flight++;
+}
+
+static bool is_ready(const struct fuse *fuse, struct fuse_stretch stretch)
+{
+    for (int b = stretch.first; b < stretch.first + stretch.count; b++)
+        if (fuse->buffers[b].state != FUSE_READY)
+            return false;
+    return true;
 }
 
 /* What can go now, marked as gone. */
@@ -105,19 +170,18 @@ static struct move next_move(struct fuse *fuse)
         return (struct move){MOVE_NOTHING, 0};
     bool listens = !chooses(fuse);
     if (fuse->gathered < fuse->sent &&
-        fuse->buffers[fuse->words[fuse->gathered].buffer].state == FUSE_SUMMED)
+        fuse->buffers[fuse->words[fuse->gathered].stretch.first].state == FUSE_SUMMED)
         return (struct move){MOVE_GATHER, fuse->gathered++};
-    if (!listens && fuse->named == fuse->sent && may_send(fuse) && most_urgent(fuse) >= 0)
-        name_buffer(fuse, most_urgent(fuse),
-                    has_word(fuse, fuse->named) ? fuse->fast : as_before(fuse));
-    if (listens && fuse->named == fuse->buffer_count - 1)
+    if (!listens && fuse->named == fuse->sent && may_send(fuse))
+        choose(fuse);
+    if (listens && fuse->named_buffers == fuse->buffer_count - 1)
         name_what_is_left(fuse);
     if (fuse->sent < fuse->named && may_send(fuse) &&
-        fuse->buffers[fuse->words[fuse->sent].buffer].state == FUSE_READY) {
+        is_ready(fuse, fuse->words[fuse->sent].stretch)) {
         note_sending(fuse, fuse->sent);
         return (struct move){MOVE_SEND, fuse->sent++};
     }
-    if (listens && !fuse->listening && has_word(fuse, fuse->named)) {
+    if (listens && !fuse->listening && needs_word(fuse)) {
         fuse->listening = true;
         return (struct move){MOVE_LISTEN, fuse->named};
     }
@@ -128,18 +192,22 @@ static struct move next_move(struct fuse *fuse)
  * may follow a measurement. */
 void fuse_judge_pace(struct fuse *fuse)
 {
+    if (!chooses(fuse) || fuse->in_flight_max == 1 || fuse->data->host_count == 1)
+        return;
+    struct comm_carried carried = comm_steer_carried(fuse->data);
     pthread_mutex_lock(&fuse->lock);
     uint64_t wire_bytes = fuse->counted.wire_bytes;
     double pace = fuse_meter_pace(&fuse->meter, wire_bytes - fuse->paced_bytes);
-    bool was_fast = fuse->fast;
-    double least = was_fast ? SLOW_BYTES_A_SECOND : FAST_BYTES_A_SECOND;
-    bool fast = fuse->in_flight_max > 1 && pace > least;
+    double links = fuse_meter_links(&fuse->meter, carried.bytes, carried.busy_us, carried.links);
+    bool was_fast = fuse->fast, fast = fuse_meter_is_fast(pace, links, was_fast);
     fuse->paced_bytes = wire_bytes;
     fuse->fast = fast;
     pthread_mutex_unlock(&fuse->lock);
-    if (chooses(fuse) && fast != was_fast)
-        base_log(BASE_LOG_INFO, "fuse '%s': %.0f MB/s of buffers, which travel in %s messages now",
-                 fuse->name, pace / 1e6, fast ? "long" : "short");
+    if (fast != was_fast)
+        base_log(BASE_LOG_INFO,
+                 "fuse '%s': %.0f MB/s of buffers, links carry %.0f: buffers travel %s now",
+                 fuse->name, pace / 1e6, links / 1e6,
+                 fast ? "together and in long messages" : "one by one and in short messages");
 }
 
 /* ---- words
@@ -161,18 +229,27 @@ static enum shoal_status submit_word(struct fuse *fuse, int place)
 static enum shoal_status say_word(struct fuse *fuse, int place)
 {
     struct fuse_word *word = &fuse->words[place];
-    word->said = word->buffer | (word->long_messages ? FUSE_WORD_LONG : 0);
+    word->said = (uint32_t)word->stretch.first |
+                 (uint32_t)(word->stretch.count - 1) << FUSE_WORD_MORE_AT |
+                 (word->long_messages ? FUSE_WORD_LONG : 0);
     return submit_word(fuse, place);
 }
 
-/* False: no buffer that can be next. */
+/* False: no buffers that can be next. */
 static bool take_word(struct fuse *fuse)
 {
-    uint32_t said = fuse->words[fuse->named].said, buffer = said & ~FUSE_WORD_LONG;
+    uint32_t said = fuse->words[fuse->named].said;
+    struct fuse_stretch stretch = {
+        (int)(said & FUSE_WORD_BUFFER),
+        (int)((said & ~FUSE_WORD_LONG) >> FUSE_WORD_MORE_AT) + 1,
+    };
     fuse->listening = false;
-    if (buffer >= (uint32_t)fuse->buffer_count || fuse->buffers[buffer].named)
+    if (stretch.first + stretch.count > fuse->buffer_count || stretch.count > fuse->join_max)
         return false;
-    name_buffer(fuse, (int)buffer, said & FUSE_WORD_LONG);
+    for (int b = stretch.first; b < stretch.first + stretch.count; b++)
+        if (fuse->buffers[b].named)
+            return false;
+    name_buffers(fuse, stretch, said & FUSE_WORD_LONG);
     return true;
 }
 
@@ -211,32 +288,38 @@ static void leave_wire(struct fuse *fuse)
 }
 
 /* The results are at home. */
-static void note_reduced(struct fuse_buffer *buffer)
+static void note_reduced(struct fuse *fuse, struct fuse_stretch stretch)
 {
-    struct fuse *fuse = buffer->fuse;
     int64_t now_ns = base_now_ns();
     pthread_mutex_lock(&fuse->lock);
-    buffer->state = FUSE_REDUCED;
-    buffer->times.reduced_ns = now_ns;
-    atomic_store_explicit(&buffer->is_reduced, true, memory_order_release);
-    atomic_fetch_add_explicit(&fuse->reduced_count, 1, memory_order_release);
+    for (int b = stretch.first; b < stretch.first + stretch.count; b++) {
+        struct fuse_buffer *buffer = &fuse->buffers[b];
+        buffer->state = FUSE_REDUCED;
+        buffer->times.reduced_ns = now_ns;
+        atomic_store_explicit(&buffer->is_reduced, true, memory_order_release);
+    }
+    atomic_fetch_add_explicit(&fuse->reduced_count, stretch.count, memory_order_release);
+    bool wakes = fuse_someone_is_back(fuse);
     pthread_mutex_unlock(&fuse->lock);
+    if (wakes)
+        base_bell_ring(&fuse->bell);
 }
 
 /* The next one leaves before this one is unpacked, which takes its time. */
 static void on_reduced(void *user, enum shoal_status status)
 {
-    struct fuse_buffer *buffer = user;
-    struct fuse *fuse = buffer->fuse;
+    const struct fuse_word *word = user;
+    struct fuse *fuse = word->fuse;
     bool packed = fuse->compression != SHOAL_COMPRESSION_NONE;
     leave_wire(fuse);
     if (packed)
         fuse_issue(fuse);
     if (packed && status == SHOAL_OK)
-        fuse_unpack(fuse, (int)(buffer - fuse->buffers));
+        fuse_unpack(fuse, word->stretch.first);
     if (status == SHOAL_OK)
-        note_reduced(buffer);
-    base_bell_ring(&fuse->bell);
+        note_reduced(fuse, word->stretch);
+    else
+        base_bell_ring(&fuse->bell);
     if (!packed)
         fuse_issue(fuse);
 }
@@ -244,53 +327,51 @@ static void on_reduced(void *user, enum shoal_status status)
 /* Sums are gathered in the order in which buffers were sent, whichever was summed first here. */
 static void on_exchanged(void *user, enum shoal_status status)
 {
-    struct fuse_buffer *buffer = user;
-    struct fuse *fuse = buffer->fuse;
+    const struct fuse_word *word = user;
+    struct fuse *fuse = word->fuse;
     if (status != SHOAL_OK) {
         base_bell_ring(&fuse->bell);
         return;
     }
-    fuse_sum_blocks(fuse, (int)(buffer - fuse->buffers));
+    fuse_sum_blocks(fuse, word->stretch.first);
     pthread_mutex_lock(&fuse->lock);
-    buffer->state = FUSE_SUMMED;
+    fuse->buffers[word->stretch.first].state = FUSE_SUMMED;
     pthread_mutex_unlock(&fuse->lock);
     fuse_issue(fuse);
 }
 
 static void on_gathered(void *user, enum shoal_status status)
 {
-    struct fuse_buffer *buffer = user;
+    const struct fuse_word *word = user;
     if (status != SHOAL_OK)
-        fuse_health(buffer->fuse); /* breaks the rest, with the cause of the gathers' group */
+        fuse_health(word->fuse); /* breaks the rest, with the cause of the gathers' group */
     on_reduced(user, status);
 }
 
-static enum shoal_status send_buffer(struct fuse *fuse, int place)
+static enum shoal_status send_buffers(struct fuse *fuse, int place)
 {
-    int b = (int)fuse->words[place].buffer;
-    struct fuse_buffer *buffer = &fuse->buffers[b];
-    struct comm_call call = fuse_send_call(fuse, b);
-    call.long_messages = fuse->words[place].long_messages;
-    if (chooses(fuse) && has_word(fuse, place))
+    struct fuse_word *word = &fuse->words[place];
+    struct comm_call call = fuse_send_call(fuse, word->stretch);
+    call.long_messages = word->long_messages;
+    if (word->is_said)
         TRY(say_word(fuse, place));
-    TRY(fuse->place.submit(fuse->data, &call, &buffer->request));
-    return comm_request_on_done((struct comm_request *)buffer->request,
-                                fuse_has_blocks(fuse) ? on_exchanged : on_reduced, buffer);
+    TRY(fuse->place.submit(fuse->data, &call, &word->send_request));
+    return comm_request_on_done((struct comm_request *)word->send_request,
+                                fuse_has_blocks(fuse) ? on_exchanged : on_reduced, word);
 }
 
 static enum shoal_status gather_sums(struct fuse *fuse, int place)
 {
-    int b = (int)fuse->words[place].buffer;
-    struct fuse_buffer *buffer = &fuse->buffers[b];
-    struct comm_call call = fuse_gather_call(fuse, b);
-    call.long_messages = fuse->words[place].long_messages;
-    TRY(fuse->place.submit(fuse->gathers, &call, &buffer->gather_request));
-    return comm_request_on_done((struct comm_request *)buffer->gather_request, on_gathered, buffer);
+    struct fuse_word *word = &fuse->words[place];
+    struct comm_call call = fuse_gather_call(fuse, word->stretch.first);
+    call.long_messages = word->long_messages;
+    TRY(fuse->place.submit(fuse->gathers, &call, &word->gather_request));
+    return comm_request_on_done((struct comm_request *)word->gather_request, on_gathered, word);
 }
 
 static void carry_out(struct fuse *fuse, struct move move)
 {
-    enum shoal_status status = move.kind == MOVE_SEND     ? send_buffer(fuse, move.place)
+    enum shoal_status status = move.kind == MOVE_SEND     ? send_buffers(fuse, move.place)
                                : move.kind == MOVE_GATHER ? gather_sums(fuse, move.place)
                                                           : listen_for_word(fuse, move.place);
     if (status != SHOAL_OK)

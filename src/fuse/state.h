@@ -42,13 +42,11 @@ struct fuse_tensor {
 enum fuse_state { FUSE_FILLING, FUSE_READY, FUSE_SENT, FUSE_SUMMED, FUSE_REDUCED };
 
 struct fuse_buffer {
-    struct fuse *fuse;
     enum fuse_state state;
-    atomic_bool is_reduced;                  /* state, for those who wait without the lock */
-    bool named;                              /* it stands in words */
-    int missing;                             /* tensors that are not added yet */
-    uint64_t ready_as;                       /* the how-manieth it was ready */
-    shoal_request_t request, gather_request; /* the second one with int8 only */
+    atomic_bool is_reduced; /* state, for those who wait without the lock */
+    bool named;             /* it stands in words */
+    int missing;            /* tensors that are not added yet */
+    uint64_t ready_as;      /* the how-manieth it was ready */
     struct shoal_fuse_times times;
 };
 
@@ -60,16 +58,37 @@ struct fuse_blocks {
                       * NULL: nothing is kept */
 };
 
-/* Which buffer is sent at this place of the order, and how. */
-struct fuse_word {
-    uint32_t said; /* as it is broadcast: the buffer, and FUSE_WORD_LONG */
-    uint32_t buffer;
-    bool long_messages;
-    shoal_request_t request; /* of its broadcast */
+/* Buffers that lie side by side. */
+struct fuse_stretch {
+    int first, count;
 };
 
-#define FUSE_WORD_LONG (UINT32_C(1) << 31)
-_Static_assert(FUSE_BUFFERS_MAX < FUSE_WORD_LONG, "a word has room for a buffer's number");
+/* Which buffers are sent together at this place of the order, and how. */
+struct fuse_word {
+    struct fuse *fuse;
+    uint32_t said; /* as it is broadcast: the first buffer, how many more, and FUSE_WORD_LONG */
+    bool is_said;  /* by this rank */
+    struct fuse_stretch stretch;
+    bool long_messages;
+    shoal_request_t request;                      /* of its broadcast */
+    shoal_request_t send_request, gather_request; /* of its buffers; the second with int8 only */
+};
+
+#define FUSE_WORD_MORE_AT 24
+#define FUSE_WORD_BUFFER  ((UINT32_C(1) << FUSE_WORD_MORE_AT) - 1)
+#define FUSE_WORD_LONG    (UINT32_C(1) << 31)
+#define FUSE_JOIN_MAX     64
+_Static_assert(FUSE_BUFFERS_MAX <= FUSE_WORD_BUFFER, "a word has room for a buffer's number");
+_Static_assert(FUSE_JOIN_MAX <= FUSE_WORD_LONG >> FUSE_WORD_MORE_AT, "and for how many there are");
+
+/* Somebody who waits for results: of a tensor, or of all. */
+struct fuse_await {
+    struct fuse_await *next;
+    const struct fuse *fuse;
+    int tensor;          /* or FUSE_ALL_TENSORS */
+    int64_t deadline_ns; /* for what this rank has not added itself */
+};
+#define FUSE_ALL_TENSORS (-1)
 
 struct fuse {
     struct fuse_place place;
@@ -83,6 +102,7 @@ struct fuse {
     enum shoal_compression compression;
     size_t elem_bytes;
     int tensor_count, buffer_count, in_flight_max;
+    int join_max; /* buffers that may go together */
     uint64_t buffer_bytes, arena_bytes;
     bool shared;                 /* the arena lies in memory that ranks share */
     unsigned char *arena;        /* [arena_bytes] */
@@ -101,6 +121,7 @@ struct fuse {
     struct fuse_tensor *tensors; /* [tensor_count] */
     struct fuse_buffer *buffers; /* [buffer_count] */
     struct fuse_word *words;     /* [buffer_count] */
+    struct fuse_await *awaits;   /* who waits now */
     bool under_way;              /* a step is */
     uint64_t step;               /* its number, from 1; or the last one's */
     uint32_t *seen;              /* [tensor_count] order in which tensors were claimed; NULL:
@@ -109,6 +130,8 @@ struct fuse {
     int claimed_count;
     uint64_t ready_count; /* buffers that were ready so far, in all steps */
     int named, sent;      /* of words */
+    int named_buffers;    /* by them, and how many of these are submitted */
+    int sent_buffers;
     int gathered;         /* of those that are sent */
     int ready_now;        /* buffers that are ready and not sent */
     bool listening;       /* the next word is on its way here */
@@ -137,6 +160,8 @@ enum shoal_status fuse_health(struct fuse *fuse);
 
 /* step.c: nothing has happened to them in this step. Lock held, or nobody has the fuse yet. */
 void fuse_clear_buffers(struct fuse *fuse);
+/* Whether one of those who wait need not any more. Lock held. */
+bool fuse_someone_is_back(const struct fuse *fuse);
 
 /* compress.c: a buffer that is whole becomes what travels, in its own memory, and that becomes
  * gradients again. For fuses that compress; the buffer is the caller's. */
@@ -144,8 +169,8 @@ void fuse_pack(struct fuse *fuse, int buffer);
 void fuse_unpack(struct fuse *fuse, int buffer);
 /* How many bytes such a buffer has as it travels. */
 uint64_t fuse_wire_bytes(const struct fuse *fuse, int buffer);
-/* The call that sends it. */
-struct comm_call fuse_send_call(const struct fuse *fuse, int buffer);
+/* The call that sends them. Those that compress go alone. */
+struct comm_call fuse_send_call(const struct fuse *fuse, struct fuse_stretch stretch);
 
 /* blocks.c: for int8. */
 static inline bool fuse_has_blocks(const struct fuse *fuse)

@@ -8,7 +8,6 @@
 #include "fuse/state.h"
 
 #define WAIT_SLICE_MS 200 /* the engine keeps deadlines; this bounds one sleep */
-#define ALL_TENSORS   (-1)
 
 /* ---- beginning
  * ---------------------------------------------------------------------------------------------- */
@@ -42,7 +41,8 @@ static void begin_step(struct fuse *fuse)
     if (fuse->gathers)
         atomic_store(&fuse->gathers->timeout_ms, timeout_ms);
     fuse->step++;
-    fuse->claimed_count = fuse->ready_now = fuse->named = fuse->sent = fuse->gathered = 0;
+    fuse->claimed_count = fuse->ready_now = fuse->gathered = 0;
+    fuse->named = fuse->named_buffers = fuse->sent = fuse->sent_buffers = 0;
     atomic_store(&fuse->added_count, 0);
     atomic_store(&fuse->reduced_count, 0);
     for (int i = 0; i < fuse->tensor_count; i++)
@@ -62,7 +62,7 @@ static void note_gradient(struct fuse_buffer *buffer, int64_t now_ns)
 }
 
 /* The tensor is this caller's to fill; false: it was claimed before in this step. */
-static bool claim(struct fuse *fuse, int tensor)
+static bool claim(struct fuse *fuse, int tensor, void *out)
 {
     const struct fuse_home *home = &fuse->homes[tensor];
     int64_t now_ns = base_now_ns();
@@ -71,6 +71,7 @@ static bool claim(struct fuse *fuse, int tensor)
     bool mine = !fuse->tensors[tensor].claimed;
     if (mine) {
         fuse->tensors[tensor].claimed = true;
+        fuse->tensors[tensor].out = out;
         if (fuse->seen)
             fuse->seen[fuse->claimed_count] = (uint32_t)tensor;
         fuse->claimed_count++;
@@ -116,11 +117,10 @@ static void fill(struct fuse *fuse, int buffer)
 }
 
 /* The claimed tensor is at home. */
-static void settle(struct fuse *fuse, int tensor, void *out, uint64_t copied_bytes)
+static void settle(struct fuse *fuse, int tensor, uint64_t copied_bytes)
 {
     const struct fuse_home *home = &fuse->homes[tensor];
     pthread_mutex_lock(&fuse->lock);
-    fuse->tensors[tensor].out = out;
     fuse->counted.copied += copied_bytes;
     pthread_mutex_unlock(&fuse->lock);
     for (int b = home->first_buffer; b <= home->last_buffer; b++)
@@ -169,14 +169,14 @@ enum shoal_status fuse_add(struct fuse *fuse, int tensor, const void *in, void *
     TRY(fuse_health(fuse));
     if (count != fuse->tensors[tensor].count)
         return refuse_count(fuse, tensor, count);
-    if (!claim(fuse, tensor))
-        return refuse_second(fuse, tensor);
     void *home = fuse_home_of(fuse, tensor);
     uint64_t bytes = fuse->homes[tensor].bytes;
     bool comes = in && in != home && bytes > 0, goes = out && out != home && bytes > 0;
+    if (!claim(fuse, tensor, goes ? out : NULL))
+        return refuse_second(fuse, tensor);
     if (comes)
         memcpy(home, in, bytes);
-    settle(fuse, tensor, goes ? out : NULL, comes ? bytes : 0);
+    settle(fuse, tensor, comes ? bytes : 0);
     fuse_issue(fuse);
     return SHOAL_OK;
 }
@@ -185,10 +185,10 @@ enum shoal_status fuse_flush(struct fuse *fuse)
 {
     TRY(fuse_health(fuse));
     for (int tensor = fuse->tensor_count - 1; tensor >= 0; tensor--) {
-        if (!claim(fuse, tensor))
+        if (!claim(fuse, tensor, NULL))
             continue;
         memset(fuse_home_of(fuse, tensor), 0, fuse->homes[tensor].bytes);
-        settle(fuse, tensor, NULL, 0);
+        settle(fuse, tensor, 0);
     }
     fuse_issue(fuse);
     return SHOAL_OK;
@@ -197,21 +197,15 @@ enum shoal_status fuse_flush(struct fuse *fuse)
 /* ---- waiting
  * ---------------------------------------------------------------------------------------------- */
 
-struct await {
-    struct fuse *fuse;
-    int tensor;          /* or ALL_TENSORS */
-    int64_t deadline_ns; /* for what this rank has not added itself */
-};
-
 static bool lacks_tensors(const struct fuse *fuse)
 {
     return atomic_load_explicit(&fuse->added_count, memory_order_acquire) < fuse->tensor_count;
 }
 
-static bool is_back(const struct await *await)
+static bool is_back(const struct fuse_await *await)
 {
     const struct fuse *fuse = await->fuse;
-    if (await->tensor == ALL_TENSORS)
+    if (await->tensor == FUSE_ALL_TENSORS)
         return !lacks_tensors(fuse) &&
                atomic_load_explicit(&fuse->reduced_count, memory_order_acquire) ==
                    fuse->buffer_count;
@@ -222,9 +216,17 @@ static bool is_back(const struct await *await)
     return true;
 }
 
+bool fuse_someone_is_back(const struct fuse *fuse)
+{
+    for (const struct fuse_await *await = fuse->awaits; await; await = await->next)
+        if (is_back(await))
+            return true;
+    return false;
+}
+
 static bool is_over(void *user)
 {
-    const struct await *await = user;
+    const struct fuse_await *await = user;
     return is_back(await) || comm_group_broken(await->fuse->data);
 }
 
@@ -269,9 +271,8 @@ static const struct base_wait_policy *policy_of(const struct comm_group *group)
     return group->host_count > 1 ? &sleeps_at_once : &group->world->policy;
 }
 
-static void wait_a_slice(struct await *await)
+static void wait_a_slice(struct fuse *fuse, struct fuse_await *await)
 {
-    struct fuse *fuse = await->fuse;
     struct comm_group *group = fuse->data;
     int64_t slice_ns = base_deadline_ns(WAIT_SLICE_MS);
     if (lacks_tensors(fuse) && await->deadline_ns < slice_ns)
@@ -285,23 +286,37 @@ static void wait_a_slice(struct await *await)
         fail_lacking(fuse);
 }
 
-static void count_waiting(struct fuse *fuse, int more)
+static void begin_waiting(struct fuse *fuse, struct fuse_await *await)
 {
     pthread_mutex_lock(&fuse->lock);
     fuse_meter_turn(&fuse->meter, base_now_ns());
-    fuse->meter.waiting += more;
+    fuse->meter.waiting++;
+    await->next = fuse->awaits;
+    fuse->awaits = await;
+    pthread_mutex_unlock(&fuse->lock);
+}
+
+static void end_waiting(struct fuse *fuse, struct fuse_await *await)
+{
+    pthread_mutex_lock(&fuse->lock);
+    fuse_meter_turn(&fuse->meter, base_now_ns());
+    fuse->meter.waiting--;
+    struct fuse_await **at = &fuse->awaits;
+    while (*at != await)
+        at = &(*at)->next;
+    *at = await->next;
     pthread_mutex_unlock(&fuse->lock);
 }
 
 static enum shoal_status await_tensor(struct fuse *fuse, int tensor, int64_t deadline_ns)
 {
-    struct await await = {fuse, tensor, deadline_ns};
+    struct fuse_await await = {.fuse = fuse, .tensor = tensor, .deadline_ns = deadline_ns};
     if (is_back(&await))
         return SHOAL_OK;
-    count_waiting(fuse, 1);
+    begin_waiting(fuse, &await);
     while (!is_over(&await))
-        wait_a_slice(&await);
-    count_waiting(fuse, -1);
+        wait_a_slice(fuse, &await);
+    end_waiting(fuse, &await);
     return is_back(&await) ? SHOAL_OK : fuse_health(fuse);
 }
 
@@ -351,10 +366,10 @@ enum shoal_status fuse_wait(struct fuse *fuse, int tensor)
 /* They are done, or will be at once: a word has come where a buffer that it named is back. */
 static enum shoal_status give_up_requests(struct fuse *fuse)
 {
-    for (int b = 0; b < fuse->buffer_count; b++) {
-        struct comm_request **sum = (struct comm_request **)&fuse->buffers[b].request;
-        struct comm_request **gather = (struct comm_request **)&fuse->buffers[b].gather_request;
-        struct comm_request **word = (struct comm_request **)&fuse->words[b].request;
+    for (int i = 0; i < fuse->named; i++) {
+        struct comm_request **sum = (struct comm_request **)&fuse->words[i].send_request;
+        struct comm_request **gather = (struct comm_request **)&fuse->words[i].gather_request;
+        struct comm_request **word = (struct comm_request **)&fuse->words[i].request;
         if (*sum)
             TRY(comm_request_wait(sum, -1));
         if (*gather)
@@ -363,6 +378,24 @@ static enum shoal_status give_up_requests(struct fuse *fuse)
             TRY(comm_request_wait(word, -1));
     }
     return SHOAL_OK;
+}
+
+/* Or may be, where the tensor is not added yet. */
+static bool is_wanted_elsewhere(struct fuse *fuse, int tensor)
+{
+    pthread_mutex_lock(&fuse->lock);
+    bool wanted = !fuse->tensors[tensor].claimed || fuse->tensors[tensor].out;
+    pthread_mutex_unlock(&fuse->lock);
+    return wanted;
+}
+
+static void note_all_back(struct fuse *fuse)
+{
+    int64_t now_ns = base_now_ns();
+    pthread_mutex_lock(&fuse->lock);
+    for (int b = 0; b < fuse->buffer_count; b++)
+        note_back(&fuse->buffers[b], now_ns);
+    pthread_mutex_unlock(&fuse->lock);
 }
 
 enum shoal_status fuse_finish(struct fuse *fuse)
@@ -374,8 +407,10 @@ enum shoal_status fuse_finish(struct fuse *fuse)
     fuse_issue(fuse);
     int64_t deadline_ns = lacking_deadline_ns(fuse);
     for (int i = 0; i < fuse->tensor_count; i++)
-        TRY(take_back(fuse, (int)fuse->order[i], deadline_ns));
-    TRY(await_tensor(fuse, ALL_TENSORS, deadline_ns));
+        if (is_wanted_elsewhere(fuse, (int)fuse->order[i]))
+            TRY(take_back(fuse, (int)fuse->order[i], deadline_ns));
+    TRY(await_tensor(fuse, FUSE_ALL_TENSORS, deadline_ns));
+    note_all_back(fuse);
     TRY(give_up_requests(fuse));
     enum shoal_status agreed = fuse->seen ? fuse_agree_order(fuse) : SHOAL_OK;
     if (agreed != SHOAL_OK)
