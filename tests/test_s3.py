@@ -210,7 +210,30 @@ def test_errors_and_what_is_not_there(s3, bucket):
     assert code_of(s3.head_bucket, Bucket="nosuch") == "404"
     assert code_of(s3.create_bucket, Bucket=bucket) == "BucketAlreadyOwnedByYou"
     assert code_of(s3.put_object, Bucket=bucket, Key="k" * 1025) == "KeyTooLongError"
-    with pytest.raises(ClientError, match="GetBucketAcl is not implemented here"):
-        s3.get_bucket_acl(Bucket=bucket)
+    with pytest.raises(ClientError, match="GetBucketPolicy is not implemented here"):
+        s3.get_bucket_policy(Bucket=bucket)
     assert "Status" not in s3.get_bucket_versioning(Bucket=bucket)
     assert s3.get_bucket_location(Bucket=bucket)["LocationConstraint"] is None
+
+
+def test_versions_owners_and_attributes(s3, bucket):
+    for key in ("a/1", "a/2", "b"):
+        s3.put_object(Bucket=bucket, Key=key, Body=b"hello", ChecksumAlgorithm="CRC32")
+    pages = list(s3.get_paginator("list_object_versions").paginate(
+        Bucket=bucket, PaginationConfig={"PageSize": 2}))
+    versions = [each for page in pages for each in page["Versions"]]
+    assert [each["Key"] for each in versions] == ["a/1", "a/2", "b"] and len(pages) == 2
+    assert all(each["VersionId"] == "null" and each["IsLatest"] for each in versions)
+    folders = s3.list_object_versions(Bucket=bucket, Delimiter="/")
+    assert [each["Prefix"] for each in folders["CommonPrefixes"]] == ["a/"]
+    for acl in (s3.get_bucket_acl(Bucket=bucket), s3.get_object_acl(Bucket=bucket, Key="b")):
+        assert [each["Permission"] for each in acl["Grants"]] == ["FULL_CONTROL"]
+        assert acl["Grants"][0]["Grantee"]["ID"] == acl["Owner"]["ID"]
+    asked = ["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"]
+    about = s3.get_object_attributes(Bucket=bucket, Key="b", ObjectAttributes=asked)
+    assert about["ETag"] == "5d41402abc4b2a76b9719d911017c592" and about["ObjectSize"] == 5
+    assert about["Checksum"] == {"ChecksumCRC32": "NhCmhg==", "ChecksumType": "FULL_OBJECT"}
+    assert about["StorageClass"] == "STANDARD" and "ObjectParts" not in about
+    s3.delete_objects(Bucket=bucket, Delete={"Objects": [
+        {"Key": each["Key"], "VersionId": each["VersionId"]} for each in versions]})
+    assert "Versions" not in s3.list_object_versions(Bucket=bucket)

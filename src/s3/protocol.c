@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -149,4 +150,14 @@ void s3_reply_header(struct s3_call *call, const char *name, const char *value)
 void s3_reply_etag(struct s3_call *call, const char *etag)
 {
     http_reply_header_format(call->request, "ETag", "\"%s\"", etag);
+}
+
+void s3_reply_date(struct s3_call *call, const char *name, int64_t ms)
+{
+    char text[40];
+    time_t seconds = (time_t)(ms / 1000);
+    struct tm parts;
+    gmtime_r(&seconds, &parts);
+    strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &parts);
+    s3_reply_header(call, name, text);
 }

@@ -7,14 +7,6 @@
 #include "base/status.h"
 #include "s3/protocol_state.h"
 
-static void owner_write(struct s3_xml *xml)
-{
-    s3_xml_open(xml, "Owner");
-    s3_xml_text(xml, "ID", S3_OWNER_ID);
-    s3_xml_text(xml, "DisplayName", S3_OWNER_NAME);
-    s3_xml_close(xml, "Owner");
-}
-
 /* ---------------------------------------------------------------------------------------- buckets
  */
 
@@ -26,7 +18,7 @@ enum s3_code s3_buckets_list(struct s3_call *call)
     const char *prefix = s3_call_query(call, "prefix");
     S3_TRY(s3_bucket_list(call->store, &buckets, &count));
     s3_xml_begin(&xml, "ListAllMyBucketsResult");
-    owner_write(&xml);
+    s3_owner_write(&xml);
     s3_xml_open(&xml, "Buckets");
     for (size_t i = 0; i < count; i++) {
         if (strncmp(buckets[i].name, prefix, strlen(prefix)) != 0)
@@ -101,7 +93,7 @@ enum s3_code s3_bucket_versioning(struct s3_call *call)
 struct listing {
     struct s3_list_options options;
     struct s3_list page;
-    bool is_encoded, with_owner;
+    bool is_encoded, with_owner, with_versions;
     char after[S3_KEY_BYTES_MAX + 1];
 };
 
@@ -127,8 +119,13 @@ static enum s3_code listing_begin(struct s3_call *call, struct listing *out)
 static void entry_write(struct s3_xml *xml, const struct listing *listing,
                         const struct s3_list_entry *entry)
 {
-    s3_xml_open(xml, "Contents");
+    const char *name = listing->with_versions ? "Version" : "Contents";
+    s3_xml_open(xml, name);
     s3_xml_key(xml, "Key", entry->key, listing->is_encoded);
+    if (listing->with_versions) {
+        s3_xml_text(xml, "VersionId", "null");
+        s3_xml_bool(xml, "IsLatest", true);
+    }
     s3_xml_time(xml, "LastModified", entry->modified_ms);
     s3_xml_etag(xml, entry->etag);
     if (entry->checksum.algorithm != S3_NO_CHECKSUM) {
@@ -138,9 +135,9 @@ static void entry_write(struct s3_xml *xml, const struct listing *listing,
     }
     s3_xml_number(xml, "Size", entry->bytes);
     if (listing->with_owner)
-        owner_write(xml);
+        s3_owner_write(xml);
     s3_xml_text(xml, "StorageClass", "STANDARD");
-    s3_xml_close(xml, "Contents");
+    s3_xml_close(xml, name);
 }
 
 static void entries_write(struct s3_xml *xml, const struct listing *listing)
@@ -156,9 +153,9 @@ static void entries_write(struct s3_xml *xml, const struct listing *listing)
         }
 }
 
-static void head_write(struct s3_xml *xml, const struct listing *listing)
+static void head_write(struct s3_xml *xml, const struct listing *listing, const char *root)
 {
-    s3_xml_begin(xml, "ListBucketResult");
+    s3_xml_begin(xml, root);
     s3_xml_text(xml, "Name", listing->options.bucket);
     s3_xml_key(xml, "Prefix", listing->options.prefix, listing->is_encoded);
     s3_xml_number(xml, "MaxKeys", listing->options.limit);
@@ -183,13 +180,35 @@ enum s3_code s3_list_reply_v1(struct s3_call *call)
     listing.with_owner = true;
     listing.options.after = *marker != '\0' ? marker : NULL;
     S3_TRY(s3_list(call->store, &listing.options, &listing.page));
-    head_write(&xml, &listing);
+    head_write(&xml, &listing, "ListBucketResult");
     s3_xml_key(&xml, "Marker", marker, listing.is_encoded);
     if (listing.page.is_truncated && listing.options.delimiter[0] != '\0')
         s3_xml_key(&xml, "NextMarker", last_key(&listing), listing.is_encoded);
     entries_write(&xml, &listing);
     s3_list_release(&listing.page);
     return s3_reply_xml(call, &xml, "ListBucketResult");
+}
+
+/* A bucket has no versions but the objects that are there, which are all called "null". */
+enum s3_code s3_list_reply_versions(struct s3_call *call)
+{
+    struct listing listing;
+    struct s3_xml xml;
+    const char *marker = s3_call_query(call, "key-marker");
+    S3_TRY(listing_begin(call, &listing));
+    listing.with_owner = listing.with_versions = true;
+    listing.options.after = *marker != '\0' ? marker : NULL;
+    S3_TRY(s3_list(call->store, &listing.options, &listing.page));
+    head_write(&xml, &listing, "ListVersionsResult");
+    s3_xml_key(&xml, "KeyMarker", marker, listing.is_encoded);
+    s3_xml_text(&xml, "VersionIdMarker", s3_call_query(call, "version-id-marker"));
+    if (listing.page.is_truncated) {
+        s3_xml_key(&xml, "NextKeyMarker", last_key(&listing), listing.is_encoded);
+        s3_xml_text(&xml, "NextVersionIdMarker", "null");
+    }
+    entries_write(&xml, &listing);
+    s3_list_release(&listing.page);
+    return s3_reply_xml(call, &xml, "ListVersionsResult");
 }
 
 /* A token is the last key in hexadecimal: it says all, so that any later time and any server of the
@@ -225,7 +244,7 @@ enum s3_code s3_list_reply_v2(struct s3_call *call)
         listing.options.after = listing.after;
     }
     S3_TRY(s3_list(call->store, &listing.options, &listing.page));
-    head_write(&xml, &listing);
+    head_write(&xml, &listing, "ListBucketResult");
     s3_xml_number(&xml, "KeyCount", listing.page.count);
     if (*token != '\0')
         s3_xml_text(&xml, "ContinuationToken", token);
@@ -250,7 +269,7 @@ static void upload_write(struct s3_xml *xml, const struct s3_upload *upload, boo
     s3_xml_text(xml, "ID", S3_OWNER_ID);
     s3_xml_text(xml, "DisplayName", S3_OWNER_NAME);
     s3_xml_close(xml, "Initiator");
-    owner_write(xml);
+    s3_owner_write(xml);
     s3_xml_text(xml, "StorageClass", "STANDARD");
     s3_xml_time(xml, "Initiated", upload->created_ms);
     s3_xml_close(xml, "Upload");

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -12,16 +11,6 @@
 
 /* ----------------------------------------------------------------------------------- get and head
  */
-
-static void date_reply(struct s3_call *call, const char *name, int64_t ms)
-{
-    char text[40];
-    time_t seconds = (time_t)(ms / 1000);
-    struct tm parts;
-    gmtime_r(&seconds, &parts);
-    strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &parts);
-    s3_reply_header(call, name, text);
-}
 
 static int tag_count(const char *tags)
 {
@@ -51,7 +40,7 @@ static void about_reply(struct s3_call *call, const struct s3_object *object,
 {
     const char *mode = s3_call_header(call, "x-amz-checksum-mode");
     s3_reply_etag(call, object->etag);
-    date_reply(call, "Last-Modified", object->modified_ms);
+    s3_reply_date(call, "Last-Modified", object->modified_ms);
     s3_reply_header(call, "Accept-Ranges", "bytes");
     s3_headers_reply(call, object->headers);
     if (range->is_part && object->bytes > 0)
@@ -98,7 +87,7 @@ enum s3_code s3_get_reply(struct s3_call *call)
         code = object_reply(call, &object, fd);
     else if (code == S3_NOT_MODIFIED) {
         s3_reply_etag(call, object.etag);
-        date_reply(call, "Last-Modified", object.modified_ms);
+        s3_reply_date(call, "Last-Modified", object.modified_ms);
     }
     s3_object_release(&object);
     return code;

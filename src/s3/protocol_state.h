@@ -61,6 +61,13 @@ enum s3_code s3_reply_empty(struct s3_call *call, int status);
 enum s3_code s3_reply_xml(struct s3_call *call, struct s3_xml *xml, const char *root);
 void s3_reply_header(struct s3_call *call, const char *name, const char *value);
 void s3_reply_etag(struct s3_call *call, const char *etag);
+/* As HTTP has it: "Sat, 31 Jan 2026 23:59:59 GMT". */
+void s3_reply_date(struct s3_call *call, const char *name, int64_t ms);
+
+/* The one owner of everything, as an element. */
+void s3_owner_write(struct s3_xml *xml);
+/* "ChecksumCRC32" or another; nothing where there is none. */
+void s3_checksum_write(struct s3_xml *xml, const struct s3_checksum *checksum);
 
 /* What the request says of the object: lines of headers, tags. Texts are owned by the caller
  * (base_free). METADATA_TOO_LARGE, NOT_IMPLEMENTED for keys of the client's own. */
@@ -95,9 +102,14 @@ enum s3_code s3_bucket_location(struct s3_call *call);
 enum s3_code s3_bucket_versioning(struct s3_call *call);
 enum s3_code s3_list_reply_v1(struct s3_call *call);
 enum s3_code s3_list_reply_v2(struct s3_call *call);
+enum s3_code s3_list_reply_versions(struct s3_call *call);
 enum s3_code s3_uploads_list(struct s3_call *call);
 enum s3_code s3_objects_delete(struct s3_call *call);
 enum s3_code s3_objects_deleted(struct s3_call *call);
+
+enum s3_code s3_bucket_acl(struct s3_call *call);
+enum s3_code s3_object_acl(struct s3_call *call);
+enum s3_code s3_attributes_get(struct s3_call *call);
 
 enum s3_code s3_get_reply(struct s3_call *call);
 enum s3_code s3_put_object_begin(struct s3_call *call);

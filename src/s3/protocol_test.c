@@ -96,10 +96,17 @@ static void errors_are_documents(void **state)
     has(reply, "<Code>NoSuchKey</Code><Message>The specified key does not exist.</Message>");
     has(reply, "<Key>key&amp;</Key>");
     has(ask(served, "PUT", "/B_d", "", ""), "<Code>InvalidBucketName</Code>");
-    reply = ask(served, "GET", "/bkt?acl", "", "");
+    reply = ask(served, "GET", "/bkt?policy", "", "");
     has(reply, "HTTP/1.1 501 ");
-    has(reply, "The operation GetBucketAcl is not implemented here.");
-    has(ask(served, "GET", "/bkt/k?attributes", "", ""), "GetObjectAttributes");
+    has(reply, "The operation GetBucketPolicy is not implemented here.");
+    has(ask(served, "PUT", "/bkt/k?acl", "", ""), "PutObjectAcl");
+    has(ask(served, "GET", "/bkt/k?acl", "", ""), "<Code>NoSuchKey</Code>");
+    has(ask(served, "GET", "/none?versions", "", ""), "<Code>NoSuchBucket</Code>");
+    has(ask(served, "GET", "/bkt/k?attributes", "", ""), "<Code>InvalidRequest</Code>");
+    has(ask(served, "GET", "/bkt/k?attributes", "x-amz-object-attributes: ETag, Size\r\n", ""),
+        "<Code>InvalidArgument</Code>");
+    has(ask(served, "GET", "/bkt/k?attributes", "x-amz-object-attributes: ETag\r\n", ""),
+        "<Code>NoSuchKey</Code>");
     has(ask(served, "PATCH", "/bkt", "", ""), "<Code>MethodNotAllowed</Code>");
     has(ask(served, "POST", "/bkt?delete", "", "<Delete>"), "<Code>MalformedXML</Code>");
     has(ask(served, "PUT", "/bkt/k", "Content-MD5: AAAAAAAAAAAAAAAAAAAAAA==\r\n", "x"),

@@ -69,15 +69,6 @@ enum s3_code s3_upload_begun(struct s3_call *call)
 /* ------------------------------------------------------------------------------------------- parts
  */
 
-static void checksum_write(struct s3_xml *xml, const struct s3_checksum *checksum)
-{
-    char name[32] = "Checksum";
-    if (checksum->algorithm == S3_NO_CHECKSUM || checksum->text[0] == '\0')
-        return;
-    strcat(name, s3_algorithm_name(checksum->algorithm));
-    s3_xml_text(xml, name, checksum->text);
-}
-
 static void part_write(struct s3_xml *xml, const struct s3_part *part)
 {
     s3_xml_open(xml, "Part");
@@ -85,7 +76,7 @@ static void part_write(struct s3_xml *xml, const struct s3_part *part)
     s3_xml_time(xml, "LastModified", part->modified_ms);
     s3_xml_etag(xml, part->etag);
     s3_xml_number(xml, "Size", part->bytes);
-    checksum_write(xml, &part->checksum);
+    s3_checksum_write(xml, &part->checksum);
     s3_xml_close(xml, "Part");
 }
 
@@ -159,7 +150,7 @@ enum s3_code s3_upload_ended(struct s3_call *call)
     s3_xml_text(&xml, "Bucket", call->bucket);
     s3_xml_text(&xml, "Key", call->key);
     s3_xml_etag(&xml, call->written.etag);
-    checksum_write(&xml, checksum);
+    s3_checksum_write(&xml, checksum);
     if (checksum->text[0] != '\0')
         s3_xml_text(&xml, "ChecksumType",
                     s3_checksum_is_composite(checksum) ? "COMPOSITE" : "FULL_OBJECT");
