@@ -11,6 +11,7 @@
 
 #include "model.c"
 #include "model_table.c"
+#include "support/fuzz.h"
 
 static const struct model_tensor *find(const struct model *model, const char *name)
 {
@@ -102,6 +103,29 @@ static void test_damaged_tables_are_named(void **state)
     }
 }
 
+static void take_any(void *user, char *text, size_t count, uint64_t round)
+{
+    struct model model;
+    (void)user;
+    (void)count;
+    (void)round;
+    if (model_parse("t", text, &model) != SHOAL_OK)
+        return;
+    assert_true(model.tensor_count > 0 && model.parameters >= (uint64_t)model.tensor_count);
+    model_release(&model);
+}
+
+static void test_any_text(void **state)
+{
+    (void)state;
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT("# one\nmodel m\nfrozen 3\nparameters 13\na.weight 2x3 100\nb 7 0 # last\n")};
+    static const char *const words[] = {"model ", "parameters ",   "frozen ", "a 2x3 1", "x",
+                                        "\n",     "1099511627776", "nan",     NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 300, .is_string = true, .is_alone = true);
+    fuzz_run(&fuzz, take_any, NULL);
+}
+
 static void test_unknown_models(void **state)
 {
     (void)state;
@@ -118,6 +142,7 @@ int main(void)
         cmocka_unit_test(test_totals_are_the_published_ones),
         cmocka_unit_test(test_shares_of_the_pass_rise_to_one),
         cmocka_unit_test(test_damaged_tables_are_named),
+        cmocka_unit_test(test_any_text),
         cmocka_unit_test(test_unknown_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,7 @@
 
 #include "model_table.c"
 #include "model_tree.c"
+#include "support/fuzz.h"
 
 static void totals_are_the_published_ones(void **state)
 {
@@ -80,7 +81,7 @@ static void known_models_are_cut_within_a_twentieth_of_the_optimum(void **state)
 static enum shoal_status parse(const char *text, struct model_tree *tree)
 {
     char *copy;
-    assert_int_equal(base_strdup(text, "a text", &copy), SHOAL_OK);
+    TRY(base_strdup(text, "a text", &copy));
     return model_tree_parse("t", copy, tree);
 }
 
@@ -140,6 +141,31 @@ static void damaged_trees_are_named(void **state)
     }
 }
 
+static void take_any(void *user, char *text, size_t count, uint64_t round)
+{
+    struct model_tree tree;
+    (void)user;
+    (void)count;
+    (void)round;
+    if (parse(text, &tree) != SHOAL_OK)
+        return;
+    for (int i = 0; i < tree.module_count; i++)
+        assert_true(tree.modules[i].parent < i && tree.modules[i].shares < i);
+    model_tree_release(&tree);
+}
+
+static void any_text_is_a_tree_or_refused(void **state)
+{
+    (void)state;
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT("# one\nmodel m 1 2 3 4 5\na 1 2 3 4 5 # more\na.b 0 0 0 0 0\na.b.c 1 1 1 1 1\n"
+                  "\na.d 0 0 0 0 0 device 3\nab 0 0 9 0 0 device 1 shares a.b.c")};
+    static const char *const words[] = {"model m", " device ",   " shares a", "a.b",
+                                        ".",       " 1 2 3 4 5", "\n",        NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 10000, .is_string = true, .is_alone = true);
+    fuzz_run(&fuzz, take_any, NULL);
+}
+
 static void memory_that_fails_is_an_error(void **state)
 {
     (void)state;
@@ -160,6 +186,7 @@ int main(void)
         cmocka_unit_test(known_models_are_cut_within_a_twentieth_of_the_optimum),
         cmocka_unit_test(trees_are_read),
         cmocka_unit_test(damaged_trees_are_named),
+        cmocka_unit_test(any_text_is_a_tree_or_refused),
         cmocka_unit_test(memory_that_fails_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

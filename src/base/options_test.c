@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "support/fuzz.h"
 
 static int set_up(void **state)
 {
@@ -192,6 +193,37 @@ static void bytes_are_parsed(void **state)
     }
 }
 
+static void take_any(void *user, char *text, size_t count, uint64_t round)
+{
+    enum base_option_id id = (enum base_option_id)fuzz_below(&round, OPTION_COUNT);
+    const struct base_option *row = &base_options()[id];
+    int64_t value = -1;
+    uint64_t bytes;
+    char again[BASE_BYTES_TEXT_BYTES];
+    (void)user;
+    (void)count;
+    if (base_option_parse(id, text, &value) == SHOAL_OK && row->kind == BASE_OPTION_INT &&
+        !(row->zero_too && value == 0))
+        assert_in_range(value - row->minimum, 0, row->maximum - row->minimum);
+    if (base_parse_bytes(text, &bytes) == SHOAL_OK) {
+        uint64_t same;
+        assert_int_equal(base_parse_bytes(base_bytes_text(bytes, again), &same), SHOAL_OK);
+        assert_true(same == bytes);
+    }
+    base_nearest(text, (const char *const[]){"allreduce", "broadcast"}, 2);
+}
+
+/* Values of any text: within the row's range, or refused. */
+static void any_value_is_taken_or_refused(void **state)
+{
+    (void)state;
+    static const struct fuzz_text texts[] = {FUZZ_TEXT("65536"), FUZZ_TEXT("64KiB"), FUZZ_TEXT("0"),
+                                             FUZZ_TEXT("info"), FUZZ_TEXT("eth0,lo")};
+    static const char *const words[] = {"K", "MiB", "G", "T", "-", "+", "1", NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 5000, .is_string = true, .is_alone = true);
+    fuzz_run(&fuzz, take_any, NULL);
+}
+
 static void the_nearest_word_is_found(void **state)
 {
     (void)state;
@@ -249,6 +281,7 @@ int main(void)
         cmocka_unit_test_setup(wrong_values_name_variable_value_and_range, set_up),
         cmocka_unit_test_setup(a_value_too_long_is_told, set_up),
         cmocka_unit_test_setup(typos_are_told_with_the_nearest_name, set_up),
+        cmocka_unit_test_setup(any_value_is_taken_or_refused, set_up),
         cmocka_unit_test_setup(bytes_are_parsed, set_up),
         cmocka_unit_test_setup(the_nearest_word_is_found, set_up),
         cmocka_unit_test_setup(the_log_follows_its_level, set_up),

@@ -17,6 +17,7 @@
 
 #include "base/options.h"
 #include "base/status.h"
+#include "support/fuzz.h"
 
 #define TEXT_BYTES 4096
 
@@ -289,6 +290,34 @@ static void a_file_that_is_replaced_is_whole(void **state)
     assert_int_equal(wait_status, 0);
 }
 
+static void take_any(void *user, char *text, size_t count, uint64_t round)
+{
+    struct base_tuning_table table = {.count = -1};
+    (void)user;
+    (void)round;
+    write_file(text, count);
+    if (base_tuning_read(path, &table) != SHOAL_OK)
+        assert_int_equal(table.count, -1);
+    else
+        assert_in_range(table.count, 0, BASE_TUNING_ROWS_MAX);
+    for (int64_t i = 1; i < table.count; i++)
+        assert_true(table.rows[i - 1].ranks < table.rows[i].ranks);
+}
+
+/* Any file is a table in order, or refused as a whole. */
+static void any_file_is_read_or_refused(void **state)
+{
+    (void)state;
+    char good[TEXT_BYTES];
+    static const char *const words[] = {"ranks 2 ",       "symmetric ", "block ", "stream ",
+                                        "direct ",        "64K ",       "\n",     "end\n",
+                                        "shoal-tune 1\n", "#",          "256",    NULL};
+    write_good();
+    const struct fuzz_text texts[] = {{good, read_file(good)}};
+    struct fuzz fuzz = FUZZ(texts, words, 300, .is_alone = true);
+    fuzz_run(&fuzz, take_any, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +331,7 @@ int main(void)
         cmocka_unit_test(the_place_follows_the_environment),
         cmocka_unit_test(rows_have_their_place),
         cmocka_unit_test(a_file_that_is_replaced_is_whole),
+        cmocka_unit_test(any_file_is_read_or_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

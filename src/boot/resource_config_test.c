@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "boot/json.h"
+#include "support/fuzz.h"
 
 static char path[] = "/tmp/shoal-resource-config-XXXXXX";
 
@@ -124,39 +125,41 @@ static void a_missing_file_is_named(void **state)
     assert_non_null(strstr(base_error_text(), "/nonexistent/resourceconfig.json"));
 }
 
-/* The reader alone: every cut, and many random changes, of a text that has all kinds of values. */
+static void take_any(void *user, char *text, size_t count, uint64_t round)
+{
+    struct boot_resource_config *config;
+    struct boot_json json;
+    int *refused = user;
+    boot_json_begin(&json, text, count);
+    enum shoal_status status = boot_json_skip(&json);
+    if (status == SHOAL_OK)
+        status = boot_json_end(&json);
+    assert_true(status == SHOAL_OK || status == SHOAL_ERR_FORMAT);
+    *refused += status != SHOAL_OK;
+    if (round % 8 == 0 && read_text(text, count, &config) == SHOAL_OK)
+        boot_resource_config_free(config);
+}
+
+/* Every cut, and many random changes, of a text that has all kinds of values. */
 static void broken_texts_never_crash(void **state)
 {
     (void)state;
     static const char whole[] =
         "{\"hosts\":[\"a\",\"b\"],\"current_host\":\"a\",\"n\":[-1.5e+3,0,true,false,null,{}],"
         "\"s\":\"\\ud83d\\ude00 \\n \xc3\xa9\",\"network_interface_name\":\"eth0\"}";
-    size_t blocks = base_memory_blocks();
-    srand(20240611);
+    static const char *const words[] = {"null",     "true",    "\\ud83d",    "\\ude00", "\\u0000",
+                                        "[[[[[[[[", "{\"a\":", "\"hosts\":", NULL};
     int refused = 0;
-    for (int round = 0; round < 20000; round++) {
-        /* A copy of exactly its length, so that a read behind its end is seen. */
-        size_t bytes = round < (int)sizeof(whole) ? (size_t)round : sizeof(whole) - 1;
-        char *text = malloc(bytes + (bytes == 0));
+    for (size_t bytes = 0; bytes < sizeof(whole) - 1; bytes++) {
+        char *text = malloc(bytes + (bytes == 0)); /* so that a read behind its end is seen */
         memcpy(text, whole, bytes);
-        for (int change = 0; round >= (int)sizeof(whole) && change <= round % 4; change++)
-            text[(size_t)rand() % bytes] = (char)rand();
-        struct boot_json json;
-        boot_json_begin(&json, text, bytes);
-        enum shoal_status status = boot_json_skip(&json);
-        if (status == SHOAL_OK)
-            status = boot_json_end(&json);
-        assert_true(status == SHOAL_OK || status == SHOAL_ERR_FORMAT);
-        refused += status != SHOAL_OK;
-        if (round % 20 == 0) {
-            struct boot_resource_config *config;
-            if (read_text(text, bytes, &config) == SHOAL_OK)
-                boot_resource_config_free(config);
-        }
+        take_any(&refused, text, bytes, 0);
         free(text);
     }
-    assert_true(refused > (int)sizeof(whole) - 2);
-    assert_int_equal(base_memory_blocks(), blocks);
+    assert_int_equal(refused, sizeof(whole) - 1);
+    static const struct fuzz_text texts[] = {FUZZ_TEXT(whole), FUZZ_TEXT(real_file)};
+    struct fuzz fuzz = FUZZ(texts, words, 4000, .is_alone = true);
+    fuzz_run(&fuzz, take_any, &refused);
 }
 
 static void every_failing_allocation_is_survived(void **state)

@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "channel/tree.h"
 #include "support/files.h"
+#include "support/fuzz.h"
 
 struct trial {
     char path[64]; /* holds "in", where archives go, and "secret" beside it */
@@ -261,6 +262,20 @@ static void deep_names_are_refused(void **state)
     assert_int_equal(extract(trial, deep), SHOAL_ERR_ARGUMENT);
 }
 
+static void take_any_archive(void *user, char *bytes, size_t count, uint64_t round)
+{
+    static const struct channel_archive_limits limits = {
+        .entries = 64, .bytes = 1 << 16, .ratio = 200, .ratio_bytes = 1 << 12};
+    struct trial *trial = user;
+    int fd = memfd_create("broken", MFD_CLOEXEC);
+    (void)round;
+    assert_int_equal(write(fd, bytes, count), count);
+    lseek(fd, 0, SEEK_SET);
+    channel_archive_extract(fd, trial->in_fd, &limits, NULL);
+    close(fd);
+    file_is(trial->fd, "secret", "secret");
+}
+
 /* Any bytes: an answer, nothing outside the folder, and no more than the limits. */
 static void broken_archives_are_errors(void **state)
 {
@@ -269,27 +284,16 @@ static void broken_archives_are_errors(void **state)
                                  {"a/file", AE_IFREG, "some text that is long enough", 0},
                                  {"link", AE_IFLNK, "a/file", 0},
                                  {NULL, 0, NULL, 0}};
-    struct channel_archive_limits limits = {
-        .entries = 64, .bytes = 1 << 16, .ratio = 200, .ratio_bytes = 1 << 12};
-    unsigned seed = 7;
-    char whole[8192];
+    static char whole[16384];
+    static const char *const words[] = {
+        "../", "/", "link", "a/file", "\x1f\x8b\x08", "L", "1", "2", "5", "00000000017", NULL};
     int fd = archive_of(items);
     ssize_t bytes = read(fd, whole, sizeof(whole));
     close(fd);
     assert_true(bytes > 64);
-    for (int round = 0; round < 200; round++) {
-        char copy[8192];
-        memcpy(copy, whole, (size_t)bytes);
-        size_t end = round % 4 == 0 ? (size_t)rand_r(&seed) % (size_t)bytes : (size_t)bytes;
-        for (int i = 0; i < round % 5; i++)
-            copy[(size_t)rand_r(&seed) % (size_t)bytes] = (char)rand_r(&seed);
-        fd = memfd_create("broken", MFD_CLOEXEC);
-        assert_int_equal(write(fd, copy, end), end);
-        lseek(fd, 0, SEEK_SET);
-        channel_archive_extract(fd, trial->in_fd, &limits, NULL);
-        close(fd);
-        file_is(trial->fd, "secret", "secret");
-    }
+    const struct fuzz_text texts[] = {{whole, (size_t)bytes}};
+    struct fuzz fuzz = FUZZ(texts, words, 300, .bytes_max = sizeof(whole));
+    fuzz_run(&fuzz, take_any_archive, trial);
     fd = memfd_create("text", MFD_CLOEXEC);
     assert_int_equal(write(fd, "not an archive", 14), 14);
     lseek(fd, 0, SEEK_SET);

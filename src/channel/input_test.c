@@ -5,18 +5,7 @@
 #include "base/status.h"
 #include "channel/channel_fixture.h"
 #include "support/files.h"
-
-/* A copy of a text, `changes` bytes of it changed to any but NUL; freed by the caller. */
-static char *changed(const char *text, int changes, unsigned *seed)
-{
-    char *copy = strdup(text);
-    size_t bytes = strlen(copy);
-    for (int i = 0; i < changes; i++)
-        copy[(size_t)rand_r(seed) % bytes] = (char)(rand_r(seed) % 255 + 1);
-    if (rand_r(seed) % 4 == 0)
-        copy[(size_t)rand_r(seed) % bytes] = '\0';
-    return copy;
-}
+#include "support/fuzz.h"
 
 static void places_are_read(void **state)
 {
@@ -49,64 +38,81 @@ static void places_are_read(void **state)
     }
 }
 
+static void take_any_place(void *user, char *text, size_t count, uint64_t round)
+{
+    struct channel_uri uri;
+    (void)user;
+    (void)count;
+    (void)round;
+    if (channel_uri_parse(text, &uri) == SHOAL_OK)
+        assert_true(strlen(uri.bucket) > 0 && strlen(uri.key) <= S3_KEY_BYTES_MAX);
+}
+
 static void places_of_any_bytes(void **state)
 {
     (void)state;
-    unsigned seed = 5;
-    for (int round = 0; round < 20000; round++) {
-        struct channel_uri uri;
-        char *text = changed(round % 2 == 0 ? "s3://bucket/some/key"
-                                            : "https://bucket.s3.us-east-1.amazonaws.com/some/key",
-                             round % 5, &seed);
-        if (channel_uri_parse(text, &uri) == SHOAL_OK)
-            assert_true(strlen(uri.bucket) > 0 && strlen(uri.key) <= S3_KEY_BYTES_MAX);
-        free(text);
-    }
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT("s3://bucket/some/key"),
+        FUZZ_TEXT("https://bucket.s3.us-east-1.amazonaws.com/some/key"),
+        FUZZ_TEXT("https://s3.amazonaws.com/bucket/some/key")};
+    static const char *const words[] = {"s3://", "https://", ".amazonaws.com", "s3.", "/", NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 20000, .is_string = true, .is_alone = true);
+    fuzz_run(&fuzz, take_any_place, NULL);
+}
+
+static void take_any_table(void *user, char *text, size_t count, uint64_t round)
+{
+    struct trial *trial = user;
+    struct channel_input input = {
+        .name = "c", .file_system = "fs-0123456789", .directory = "/x", .is_writable = true};
+    char path[CHANNEL_PATH_BYTES];
+    (void)count;
+    (void)round;
+    unlink(trial->job.file_systems);
+    put_file(trial->folder, "table", text);
+    if (channel_file_system_find(&trial->job, &input, path, sizeof(path)) == SHOAL_OK)
+        assert_int_equal(access(path, F_OK), 0);
 }
 
 /* Whatever the table says: a directory that exists, or an error. */
 static void tables_of_any_bytes(void **state)
 {
     struct trial *trial = *state;
-    struct channel_input input = {
-        .name = "c", .file_system = "fs-0123456789", .directory = "/x", .is_writable = true};
     static char table[256];
-    char line[256], path[CHANNEL_PATH_BYTES];
-    unsigned seed = 9;
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT("# of\nfs-0123456789 /tmp rw # one\nfs-2 /var ro\n")};
+    static const char *const words[] = {"fs-0123456789", " /tmp", "..", " rw", "#", "\n", NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 300, .is_string = true);
     snprintf(table, sizeof(table), "%s/table", trial->folder);
-    snprintf(line, sizeof(line), "# of\nfs-0123456789 /tmp rw # one\nfs-2 /var ro\n");
     trial_job(trial, 1, "{}");
     trial->job.file_systems = table;
-    for (int round = 0; round < 300; round++) {
-        char *text = changed(line, round % 6, &seed);
-        unlink(table);
-        put_file(trial->folder, "table", text);
-        if (channel_file_system_find(&trial->job, &input, path, sizeof(path)) == SHOAL_OK)
-            assert_int_equal(access(path, F_OK), 0);
-        free(text);
-    }
+    fuzz_run(&fuzz, take_any_table, trial);
+}
+
+static void take_any_manifest(void *user, char *text, size_t count, uint64_t round)
+{
+    (void)count;
+    (void)round;
+    object_put(user, "m", text);
+    trial_job(user, 1,
+              "{'InputDataConfig': [{'ChannelName': 'c', 'InputMode': 'Pipe', 'DataSource': "
+              "{'S3DataSource': {'S3DataType': 'AugmentedManifestFile', 'S3Uri': 's3://bkt/m', "
+              "'AttributeNames': ['a-ref', 'b']}}}]}");
+    enum shoal_status status = trial_prepare(user);
+    assert_true(status == SHOAL_OK || status == SHOAL_ERR_ARGUMENT);
 }
 
 /* Records that are written, or an error. */
 static void augmented_manifests_of_any_bytes(void **state)
 {
-    struct trial *trial = *state;
-    static const char manifest[] = "{\"a-ref\": \"s3://bkt/x\", \"b\": {\"c\": [1, \"d\"]}}\n"
-                                   "{\"a-ref\": \"s3://bkt/y\", \"b\": \"text\"}\n";
-    unsigned seed = 13;
-    object_put(trial, "x", "x");
-    object_put(trial, "y", "y");
-    for (int round = 0; round < 60; round++) {
-        char *text = changed(manifest, round % 4, &seed);
-        object_put(trial, "m", text);
-        free(text);
-        trial_job(trial, 1,
-                  "{'InputDataConfig': [{'ChannelName': 'c', 'InputMode': 'Pipe', 'DataSource': "
-                  "{'S3DataSource': {'S3DataType': 'AugmentedManifestFile', 'S3Uri': 's3://bkt/m', "
-                  "'AttributeNames': ['a-ref', 'b']}}}]}");
-        enum shoal_status status = trial_prepare(trial);
-        assert_true(status == SHOAL_OK || status == SHOAL_ERR_ARGUMENT);
-    }
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT("{\"a-ref\": \"s3://bkt/x\", \"b\": {\"c\": [1, \"d\"]}}\n"
+                  "{\"a-ref\": \"s3://bkt/y\", \"b\": \"text\"}\n")};
+    static const char *const words[] = {"\"a-ref\"", "s3://", "null", "\\ud83d", "\n", NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 60, .is_string = true);
+    object_put(*state, "x", "x");
+    object_put(*state, "y", "y");
+    fuzz_run(&fuzz, take_any_manifest, *state);
 }
 
 int main(void)

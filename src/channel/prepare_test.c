@@ -2,6 +2,7 @@
 /* prepare_test.c: what jobs find in /opt/ml/input, from a real store. */
 #include "channel/channel_fixture.h"
 #include "support/files.h"
+#include "support/fuzz.h"
 
 #define CHANNEL(name, uri, more)                                                 \
     "{'ChannelName': '" name "', 'DataSource': {'S3DataSource': {'S3DataType': " \
@@ -263,22 +264,24 @@ static void bad_manifests_are_client_errors(void **state)
     }
 }
 
+static void take_any_manifest(void *user, char *text, size_t count, uint64_t round)
+{
+    (void)count;
+    (void)round;
+    object_put(user, "m", text);
+    trial_job(user, 1, MANIFEST(""));
+    trial_prepare(user);
+}
+
 /* Whatever a manifest is: files of the channel, or an error. */
 static void broken_manifests_are_read(void **state)
 {
-    struct trial *trial = *state;
-    static const char whole[] = "[{\"prefix\": \"s3://bkt/p/\"}, \"a\", \"b/c\"]";
-    unsigned seed = 3;
-    put_objects(trial, (const char *const[]){"p/a", "p/b/c", NULL});
-    for (int round = 0; round < 60; round++) {
-        char text[sizeof(whole)];
-        memcpy(text, whole, sizeof(whole));
-        for (int i = 0; i <= round % 3; i++)
-            text[(size_t)rand_r(&seed) % (sizeof(whole) - 1)] = (char)(rand_r(&seed) % 255 + 1);
-        object_put(trial, "m", text);
-        trial_job(trial, 1, MANIFEST(""));
-        trial_prepare(trial);
-    }
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT("[{\"prefix\": \"s3://bkt/p/\"}, \"a\", \"b/c\"]")};
+    static const char *const words[] = {"\"prefix\"", "s3://", "null", "\"a\", ", "/..", NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 60, .is_string = true);
+    put_objects(*state, (const char *const[]){"p/a", "p/b/c", NULL});
+    fuzz_run(&fuzz, take_any_manifest, *state);
 }
 
 /* ---- other members ---- */

@@ -189,13 +189,15 @@ static enum shoal_status trailer_line(struct http_chunked *chunked)
     if (strcmp(line, SIGNATURE_END) == 0)
         return chunked->is_signed ? trailers_check(chunked, value)
                                   : wrong(chunked, "signed trailers where none were announced");
-    if (chunked->trailer_count++ == TRAILERS_MAX)
+    if (chunked->trailer_count == TRAILERS_MAX)
         return wrong(chunked, "too many trailers");
     http_text_format(&chunked->to_sign, "%s:%s\n", line, value);
     http_text_add(&chunked->trailers, line, strlen(line) + 1);
     http_text_add(&chunked->trailers, value, strlen(value) + 1);
     TRY(http_text_status(&chunked->to_sign));
-    return http_text_status(&chunked->trailers);
+    TRY(http_text_status(&chunked->trailers));
+    chunked->trailer_count++;
+    return SHOAL_OK;
 }
 
 static enum shoal_status line_end(struct http_chunked *chunked)

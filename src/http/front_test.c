@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "support/fuzz.h"
+
 static void first_bytes_tell_the_kind(void **state)
 {
     (void)state;
@@ -103,26 +105,30 @@ static void names_have_a_form(void **state)
 }
 
 /* Whatever comes, a target that is taken is one that can be named. */
+static void take_any(void *user, char *text, size_t count, uint64_t round)
+{
+    struct front_target target = {.port = -1};
+    size_t bytes = 0;
+    (void)user;
+    (void)round;
+    if (front_kind(text, count) != FRONT_CONNECT ||
+        front_connect_read(text, count, &target, &bytes) != SHOAL_OK)
+        return;
+    assert_true(front_is_host_name(target.host));
+    assert_in_range(target.port, 1, 65535);
+    assert_in_range(bytes, 1, count);
+    front_serves(&target);
+}
+
 static void anything_is_survived(void **state)
 {
     (void)state;
-    static const char start[] = "CONNECT b.s3.amazonaws.com:443 HTTP/1.1\r\nHost: b\r\n\r\n";
-    srand(11);
-    for (int round = 0; round < 200000; round++) {
-        char text[sizeof(start)];
-        size_t count = sizeof(start) - 1;
-        memcpy(text, start, sizeof(start));
-        for (int i = rand() % 6; i > 0; i--)
-            text[8 + (size_t)rand() % (count - 8)] =
-                (char)(rand() % 2 ? "\r\n :.0/"[rand() % 7] : rand());
-        struct front_target target = {.port = -1};
-        size_t bytes = 0, cut = rand() % 4 == 0 ? 8 + (size_t)rand() % (count - 8) : count;
-        if (front_connect_read(text, cut, &target, &bytes) != SHOAL_OK)
-            continue;
-        assert_true(front_is_host_name(target.host));
-        assert_in_range(target.port, 1, 65535);
-        assert_in_range(bytes, 1, cut);
-    }
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT("CONNECT b.s3.amazonaws.com:443 HTTP/1.1\r\nHost: b\r\n\r\n"),
+        FUZZ_TEXT("CONNECT a:1 HTTP/1.0\r\n\r\n\x16\x03\x01")};
+    static const char *const words[] = {"CONNECT ", " HTTP/1.1", "\r\n\r\n", ":443", ".", NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 20000, .is_alone = true);
+    fuzz_run(&fuzz, take_any, NULL);
 }
 
 int main(void)

@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "http/pairs.h"
+#include "support/fuzz.h"
 
 static void path_make(char path[64], const char *name)
 {
@@ -119,23 +120,31 @@ static void queries_are_decoded(void **state)
     assert_int_equal(http_pairs_parse("a&b&c", 5, 2, &pairs), SHOAL_ERR_LIMIT);
 }
 
+static void take_any(void *user, char *text, size_t count, uint64_t round)
+{
+    struct http_pairs pairs;
+    struct http_keys *keys;
+    (void)user;
+    (void)round;
+    if (http_keys_parse("f", text, count, &keys) == SHOAL_OK) {
+        assert_ptr_equal(http_keys_find(keys, http_keys_first(keys)->id), http_keys_first(keys));
+        http_keys_free(keys);
+    }
+    if (http_pairs_parse(text, count, 20, &pairs) == SHOAL_OK) {
+        assert_true(pairs.count <= 20);
+        http_pairs_free(&pairs);
+    }
+}
+
 static void readers_survive_anything(void **state)
 {
     (void)state;
-    srand(11);
-    for (int round = 0; round < 20000; round++) {
-        char text[64];
-        size_t count = (size_t)rand() % sizeof(text);
-        for (size_t i = 0; i < count; i++)
-            text[i] = (char)(rand() % 4 > 0 ? "%&=+ #\nabcd01"[rand() % 13] : rand());
-        struct http_pairs pairs;
-        if (http_pairs_parse(text, count, 20, &pairs) == SHOAL_OK)
-            http_pairs_free(&pairs);
-        struct http_keys *keys;
-        if (http_keys_parse("f", text, count, &keys) == SHOAL_OK)
-            http_keys_free(keys);
-    }
-    assert_int_equal(base_memory_blocks(), 0);
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT("# KEY SECRET [NAME]\nAKIAEXAMPLE secret/of+it local\nAKIAOTHER other # x\n"),
+        FUZZ_TEXT("prefix=J&max-keys=2&a=%20b+c&d&e=%C3%A9&=x&&delimiter=%2F")};
+    static const char *const words[] = {"AKIAEXAMPLE", "%41", "+", "&", "=", "\n#", NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 20000, .is_alone = true);
+    fuzz_run(&fuzz, take_any, NULL);
 }
 
 int main(void)

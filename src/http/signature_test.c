@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "http/chunked.h"
 #include "http/text.h"
+#include "support/fuzz.h"
 
 #define S3_TIME  INT64_C(1369353600) /* 2013-05-24 */
 #define IAM_TIME INT64_C(1440938160) /* 2015-08-30 12:36 */
@@ -346,47 +347,85 @@ static void times_and_headers_are_checked(void **state)
 }
 
 /* Random changes of right headers, queries and bodies: answers of any kind, never a fault. */
+/* An Authorization header, a presigned URL of version 4 or 2. */
+static void take_any_signature(void *user, char *text, size_t count, uint64_t round)
+{
+    bool is_header = round % 3 == 0;
+    struct http_pairs query = {0};
+    struct http_pair headers[] = {{"authorization", text}, {"x-amz-date", DAY}};
+    struct http_pairs pairs = {headers, is_header ? 2 : 0, NULL};
+    struct http_message message = {"GET", "/a", &query, &pairs};
+    struct http_signature signature;
+    enum http_verdict verdict = HTTP_VERDICT_COUNT;
+    (void)user;
+    if (!is_header && http_pairs_parse(text, count, 20, &query) != SHOAL_OK)
+        return;
+    if (http_signature_read(&message, &signature) == HTTP_ACCEPTED) {
+        http_signature_check_time(&signature, S3_TIME);
+        http_signature_check_headers(&message, &signature);
+        if (http_signature_check(&message, &signature, "secret", "x", &verdict) == SHOAL_OK)
+            assert_int_equal(verdict, HTTP_WRONG_SIGNATURE);
+    }
+    http_pairs_free(&query);
+}
+
 static void readers_survive_anything(void **state)
 {
     (void)state;
-    static const char *const starts[] = {
-        "AWS4-HMAC-SHA256 Credential=A/20261120/r/s3/aws4_request, SignedHeaders=host;x-amz-date, "
-        "Signature=" HEX,
-        "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=A%2F20261120%2Fr%2Fs3%2Faws4_request"
-        "&X-Amz-Date=20261120T000000Z&X-Amz-Expires=60&X-Amz-SignedHeaders=host"
-        "&X-Amz-Signature=" HEX,
-        "5;chunk-signature=" HEX "\r\nhello\r\n0;chunk-signature=" HEX
-        "\r\nx-amz-a:b\r\nx-amz-trailer-signature:" HEX "\r\n\r\n",
-        "5\r\nhello\r\n0\r\nx-amz-a:b\r\n\r\n"};
-    srand(7);
-    for (int round = 0; round < 20000; round++) {
-        const char *start = starts[round % 4];
-        char text[1024];
-        size_t count = strlen(start), decoded = 0;
-        memcpy(text, start, count + 1);
-        for (int i = rand() % 6; i > 0; i--)
-            text[rand() % count] = (char)(rand() % 3 > 0 ? "%&=;:/\r\n09aZ "[rand() % 13] : rand());
-        count -= rand() % 4 == 0 ? (size_t)rand() % count : 0;
-        text[count] = '\0';
-        struct http_pairs query = {0};
-        struct http_pair headers[] = {{"authorization", text}, {"x-amz-date", DAY}};
-        struct http_pairs pairs = {headers, round % 4 == 0 ? 2 : 0, NULL};
-        if (round % 4 == 1 && http_pairs_parse(text, count, 20, &query) != SHOAL_OK)
-            continue;
-        struct http_message message = {"GET", "/", &query, &pairs};
-        struct http_signature signature;
-        http_signature_read(&message, &signature);
-        http_pairs_free(&query);
-        struct http_chunked *chunked;
-        struct http_chunked_options options = {.is_signed = round % 4 == 2,
-                                               .has_trailers = round % 8 > 3,
-                                               .announced = round % 3 * 5 - 5};
-        assert_int_equal(http_chunked_create(&options, &chunked), SHOAL_OK);
-        struct http_chunked_sink sink = {count_bytes, &decoded};
-        if (http_chunked_feed(chunked, text, count, &sink) == SHOAL_OK)
-            http_chunked_finish(chunked);
-        http_chunked_free(chunked);
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT("AWS4-HMAC-SHA256 Credential=A/20261120/r/s3/aws4_request, "
+                  "SignedHeaders=host;x-amz-date, Signature=" HEX),
+        FUZZ_TEXT("X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=A%2F20261120%2Fr%2Fs3%2F"
+                  "aws4_request&X-Amz-Date=20261120T000000Z&X-Amz-Expires=60"
+                  "&X-Amz-SignedHeaders=host&X-Amz-Signature=" HEX),
+        FUZZ_TEXT("AWSAccessKeyId=A&Expires=1800000000&Signature=0123456789012345678901234567"
+                  "&response-content-type=a%2Fb&acl")};
+    static const char *const words[] = {
+        "aws4_request", "Signature=", "SignedHeaders=host", "Credential=", "X-Amz-Date=",
+        "Expires=",     NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 20000, .is_string = true, .is_alone = true);
+    fuzz_run(&fuzz, take_any_signature, NULL);
+}
+
+/* Fed in pieces, whose ends are anywhere. */
+static void take_any_chunks(void *user, char *text, size_t count, uint64_t round)
+{
+    const struct http_signature first = seed(HEX);
+    struct http_chunk_signer signer;
+    struct http_chunked *chunked;
+    size_t decoded = 0;
+    struct http_chunked_sink sink = {count_bytes, &decoded};
+    struct http_chunked_options options = {.is_signed = round % 2 == 0,
+                                           .has_trailers = round % 3 > 0,
+                                           .signer = round % 4 == 0 ? &signer : NULL,
+                                           .announced = (int64_t)(round % 5) * 5 - 5};
+    (void)user;
+    if (http_chunk_signer_begin(&first, s3_key.secret, &signer) != SHOAL_OK ||
+        http_chunked_create(&options, &chunked) != SHOAL_OK)
+        return;
+    enum shoal_status status = SHOAL_OK;
+    for (size_t at = 0, piece; at < count && status == SHOAL_OK; at += piece) {
+        piece = 1 + (size_t)fuzz_below(&round, count - at);
+        status = http_chunked_feed(chunked, text + at, piece, &sink);
     }
+    if (status == SHOAL_OK && http_chunked_finish(chunked) == SHOAL_OK)
+        assert_int_equal(http_chunked_bytes(chunked), decoded);
+    http_chunked_trailer(chunked, "x-amz-a");
+    http_chunked_free(chunked);
+}
+
+static void decoders_survive_anything(void **state)
+{
+    (void)state;
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT("5;chunk-signature=" HEX "\r\nhello\r\n0;chunk-signature=" HEX
+                  "\r\nx-amz-a:b\r\nx-amz-trailer-signature:" HEX "\r\n\r\n"),
+        FUZZ_TEXT("5\r\nhello\r\n0\r\nx-amz-a:b\r\nx-amz-c : d\r\n\r\n")};
+    static const char *const words[] = {
+        "\r\n", ";chunk-signature=", "x-amz-a:", "0\r\n", "ffffffffffffffff", "7fffffffffffff",
+        NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 3000, .bytes_max = 6000, .is_alone = true);
+    fuzz_run(&fuzz, take_any_chunks, NULL);
 }
 
 static void nothing_is_kept(void **state)
@@ -405,6 +444,7 @@ int main(void)
         cmocka_unit_test(malformed_headers_are_refused),
         cmocka_unit_test(times_and_headers_are_checked),
         cmocka_unit_test(readers_survive_anything),
+        cmocka_unit_test(decoders_survive_anything),
         cmocka_unit_test(nothing_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

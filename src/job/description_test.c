@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "job/outcome.h"
 #include "support/files.h"
+#include "support/fuzz.h"
 
 static const char whole[] =
     "{\"name\": \"digits-1\", \"program\": [\"python3\", \"train.py\", \"--epochs\", \"3\"],"
@@ -155,31 +156,25 @@ static void test_each_fault_is_named(void **state)
     assert_int_equal(job_description_read("here", &description), SHOAL_ERR_ARGUMENT);
 }
 
-static uint32_t next_random(uint32_t *seed)
+static void take_damaged(void *user, char *text, size_t count, uint64_t round)
 {
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
+    struct job_description *description;
+    (void)user;
+    (void)count;
+    (void)round;
+    if (read_text(text, &description) == SHOAL_OK)
+        job_description_free(description);
 }
 
 /* Damaged texts are refused or read, and nothing is kept of them. */
 static void test_damaged_texts(void **state)
 {
+    static const struct fuzz_text texts[] = {FUZZ_TEXT(whole)};
+    static const char *const words[] = {"\"limits\": ", "{\"from\": ",     "null", "true",   "[[",
+                                        "\\u0000",      "\"instances\": ", "-0.5", "algo-1", NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 2000, .is_string = true, .is_alone = true);
     (void)state;
-    static const char pieces[] = "{}[]\",:0-.\\u00eE\x80\xff\ntn";
-    struct job_description *description;
-    uint32_t seed = 1;
-    for (int round = 0; round < 2000; round++) {
-        char text[sizeof(whole)];
-        memcpy(text, whole, sizeof(whole));
-        for (uint32_t i = 0; i <= next_random(&seed) % 3; i++)
-            text[next_random(&seed) % (sizeof(whole) - 1)] =
-                pieces[next_random(&seed) % (sizeof(pieces) - 1)];
-        if (round % 5 == 0)
-            text[next_random(&seed) % (sizeof(whole) - 1)] = '\0';
-        if (read_text(text, &description) == SHOAL_OK)
-            job_description_free(description);
-        assert_int_equal(base_memory_blocks(), 0);
-    }
+    fuzz_run(&fuzz, take_damaged, NULL);
 }
 
 static void test_every_allocation_may_fail(void **state)
@@ -218,20 +213,25 @@ static void test_texts_become_utf8(void **state)
     expect_clean("", 0, 100, "");
 }
 
+static void take_any_text(void *user, char *text, size_t count, uint64_t round)
+{
+    char out[1024];
+    size_t chars = 1 + (size_t)fuzz_below(&round, 20);
+    (void)user;
+    job_clean_text(text, count, chars, out, sizeof(out));
+    json_t *same = json_string(out); /* refuses what is not UTF-8 */
+    assert_non_null(same);
+    json_decref(same);
+}
+
 static void test_any_bytes_become_utf8(void **state)
 {
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT("\xC3\xA4\xE2\x82\xAC\xF0\x9F\x90\x9F plain\n"),
+        FUZZ_TEXT("\xC0\x80\xED\xA0\x80\xF4\x90\x80\x80\xE2\x82")};
+    struct fuzz fuzz = FUZZ(texts, NULL, 20000, .bytes_max = 64);
     (void)state;
-    uint32_t seed = 7;
-    for (int round = 0; round < 20000; round++) {
-        char noise[24], out[64];
-        size_t bytes = next_random(&seed) % sizeof(noise);
-        for (size_t i = 0; i < bytes; i++)
-            noise[i] = (char)(next_random(&seed) | (round % 2 ? 0x80 : 0));
-        job_clean_text(noise, bytes, 20, out, sizeof(out));
-        json_t *text = json_string(out); /* refuses what is not UTF-8 */
-        assert_non_null(text);
-        json_decref(text);
-    }
+    fuzz_run(&fuzz, take_any_text, NULL);
 }
 
 static int make_folder(void **state)

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "support/fuzz.h"
 
 static const char framework[] =
     "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.0.1-gpu-py310";
@@ -247,6 +248,31 @@ static void wait_for_another_fetch_is_given_up(void **state)
     engine_release(&engine);
 }
 
+static void take_any(void *user, char *text, size_t count, uint64_t round)
+{
+    struct job_images *images = images_of(text);
+    (void)user;
+    (void)count;
+    (void)round;
+    if (images != NULL)
+        job_images_check(images, framework);
+    job_images_free(images);
+}
+
+/* Files of any words: taken or refused, and nothing is lost. */
+static void any_file_is_read_or_refused(void **state)
+{
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT("*pytorch-training:2.*  python=/bin/true OMP_NUM_THREADS=4 # one\n"
+                  "mine:* root=/usr A=1\n    B_2=two=2\n* container=example.com/a:1\n")};
+    static const char *const words[] = {"python", "root=", "container=", "=", "A=1",
+                                        "[a-",    "\n ",   "*",          NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 3000, .is_string = true, .is_alone = true);
+    setenv("PATH", "/nowhere", 1);
+    fuzz_run(&fuzz, take_any, NULL);
+    setenv("PATH", *state, 1);
+}
+
 static int keep_path(void **state)
 {
     *state = strdup(getenv("PATH"));
@@ -270,6 +296,7 @@ int main(void)
         cmocka_unit_test(engine_that_does_not_answer_is_a_refusal),
         cmocka_unit_test(fetch_is_given_up_with_its_program),
         cmocka_unit_test(wait_for_another_fetch_is_given_up),
+        cmocka_unit_test(any_file_is_read_or_refused),
     };
     return cmocka_run_group_tests(tests, keep_path, free_path);
 }

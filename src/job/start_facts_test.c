@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "job/start_command.h"
 #include "support/files.h"
+#include "support/fuzz.h"
 
 static const char resources[] =
     "{\"current_host\": \"algo-2\", \"hosts\": [\"algo-1\", \"algo-2\"],"
@@ -152,36 +153,58 @@ static void bad_files_are_named(void **state)
     assert_non_null(strstr(base_error_text(), "hyperparameters.json"));
 }
 
-/* Good files with bytes exchanged: taken or refused, and nothing is lost. */
+/* Two files, one behind the other with a bar between them. */
+static void take_any_files(void *user, char *text, size_t count, uint64_t round)
+{
+    struct start_facts facts = {0};
+    struct start_command command = {0};
+    json_t *variables = json_object();
+    char path[64], *bar = strchr(text, '|');
+    (void)user;
+    (void)count;
+    snprintf(path, sizeof(path), "%s/hosts.json", folder);
+    if (bar != NULL)
+        *bar = '\0';
+    if (read_facts(text, bar != NULL ? bar + 1 : "{}", &facts) == SHOAL_OK &&
+        start_facts_variables(&facts, variables) == SHOAL_OK)
+        start_command_make(&facts, (enum start_entry)(round % 3), "python3", path, variables,
+                           &command);
+    start_command_release(&command);
+    start_facts_release(&facts);
+    json_decref(variables);
+}
+
+/* Good files with changes: taken or refused, and nothing is lost. */
 static void any_file_is_read_or_refused(void **state)
 {
-    static const char parameters[] =
-        "{\"sagemaker_program\": \"\\\"a.py\\\"\", \"sagemaker_mpi_enabled\": \"true\","
-        "\"sagemaker_distribution_instance_groups\": \"[\\\"g\\\", 1]\", \"x\": \"[1, {}]\"}";
-    static const char letters[] = "{}[]\",:0a e\\";
-    char texts[2][512];
+#define RESOURCES                                                                           \
+    "{\"current_host\": \"algo-2\", \"hosts\": [\"algo-1\", \"algo-2\"],"                   \
+    "\"current_group_name\": \"g\", \"instance_groups\": [{\"instance_group_name\": \"g\"," \
+    "\"instance_type\": \"ml.m5.large\", \"hosts\": [\"algo-1\", \"algo-2\"]}]}|"
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT(
+            RESOURCES
+            "{\"sagemaker_program\": \"\\\"a.py\\\"\", \"sagemaker_mpi_enabled\": \"true\","
+            "\"sagemaker_distribution_instance_groups\": \"[\\\"g\\\", 1]\", \"x\": \"[1, {}]\"}"),
+        FUZZ_TEXT(RESOURCES "{\"sagemaker_program\": \"a.py\", \"sagemaker_mpi_enabled\": \"true\","
+                            "\"sagemaker_mpi_custom_mpi_options\": \"\\\"-x A=b -x HOME\\\"\","
+                            "\"mp_parameters\": \"{\\\"partitions\\\": 2, \\\"ddp\\\": true}\"}"),
+        FUZZ_TEXT(RESOURCES "{\"sagemaker_program\": \"a.py\", \"lr\": \"1e-3\", \"k\": \"null\","
+                            "\"sagemaker_torch_distributed_enabled\": \"true\"}")};
+    static const char *const words[] = {"\"sagemaker_program\"",
+                                        "\\\"",
+                                        "null",
+                                        "true",
+                                        "{}",
+                                        "[]",
+                                        "-x ",
+                                        "|",
+                                        "\\u0000",
+                                        "sagemaker_",
+                                        NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 1500, .is_string = true, .is_alone = true);
     (void)state;
-    srand(1);
-    for (int i = 0; i < 1500; i++) {
-        snprintf(texts[0], sizeof(texts[0]), "%s", resources);
-        snprintf(texts[1], sizeof(texts[1]), "%s", parameters);
-        for (int k = rand() % 4; k > 0; k--) {
-            char *text = texts[rand() % 2];
-            text[(size_t)rand() % strlen(text)] = letters[(size_t)rand() % (sizeof(letters) - 1)];
-        }
-        struct start_facts facts = {0};
-        struct start_command command = {0};
-        json_t *variables = json_object();
-        char path[64];
-        snprintf(path, sizeof(path), "%s/hosts.json", folder);
-        if (read_facts(texts[0], texts[1], &facts) == SHOAL_OK &&
-            start_facts_variables(&facts, variables) == SHOAL_OK)
-            (void)start_command_make(&facts, START_SCRIPT, "python3", path, variables, &command);
-        start_command_release(&command);
-        start_facts_release(&facts);
-        json_decref(variables);
-    }
-    assert_int_equal(base_memory_blocks(), 0);
+    fuzz_run(&fuzz, take_any_files, NULL);
 }
 
 static int make_folder(void **state)

@@ -27,6 +27,7 @@
 #include "base/status.h"
 #include "job/outcome.h"
 #include "support/files.h"
+#include "support/fuzz.h"
 #include "support/process_count.h"
 
 #define PATIENCE_MS 20000
@@ -329,6 +330,46 @@ static void test_status_and_commands_that_make_no_sense(void **state)
     finish(&trial);
 }
 
+/* Lines of one connection each: an answer to each line, or the end. */
+static void take_any_lines(void *user, char *text, size_t count, uint64_t round)
+{
+    const struct trial *trial = user;
+    char answers[8192];
+    int fd;
+    (void)round;
+    expect_ok(job_supervisor_connect(trial->folder, &fd));
+    for (size_t at = 0, length; at < count; at += length) {
+        char *end = memchr(text + at, '\n', count - at);
+        length = end != NULL ? (size_t)(end - text) + 1 - at : count - at;
+        if (send(fd, text + at, length, MSG_NOSIGNAL) != (ssize_t)length)
+            break;
+    }
+    shutdown(fd, SHUT_WR);
+    while (recv(fd, answers, sizeof(answers), 0) > 0) {}
+    close(fd);
+}
+
+static void test_any_line_is_answered(void **state)
+{
+    (void)state;
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT("{\"command\": \"status\"}\n{\"command\": \"limit\", \"max_runtime_s\": 600}\n"),
+        FUZZ_TEXT("{\"command\": \"fly\"}\n[1, null]\n")};
+    static const char *const words[] = {
+        "\"status\"", "\"limit\"", "\"max_runtime_s\": ", "null", "\n", "[[[[", "\\ud83d", NULL};
+    struct trial trial;
+    json_t *answer;
+    struct fuzz fuzz = FUZZ(texts, words, 300, .bytes_max = 3000);
+    start(&trial, 1, "echo ready; exec sleep 600", "{}");
+    wait_for_log(&trial, "ready");
+    fuzz_run(&fuzz, take_any_lines, &trial);
+    expect_ok(job_supervisor_ask(trial.fd, "{\"command\": \"status\"}", &answer));
+    json_decref(answer);
+    tell(&trial, "{\"command\": \"kill\"}");
+    expect_record(&trial, JOB_STOPPED, 0, "");
+    finish(&trial);
+}
+
 static void test_clients_that_misbehave_are_dropped(void **state)
 {
     (void)state;
@@ -496,6 +537,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_kill_waits_for_nobody),
         cmocka_unit_test(test_the_time_limit),
         cmocka_unit_test(test_status_and_commands_that_make_no_sense),
+        cmocka_unit_test(test_any_line_is_answered),
         cmocka_unit_test(test_clients_that_misbehave_are_dropped),
         cmocka_unit_test(test_a_killed_supervisor_leaves_nothing),
         cmocka_unit_test(test_a_terminated_supervisor_says_so),

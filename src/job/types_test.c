@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "job/devices.h"
+#include "support/fuzz.h"
 
 #define GIB (UINT64_C(1) << 30)
 
@@ -207,25 +208,30 @@ static void instances_see_the_devices_that_they_got(void **state)
     assert_true(devices_shown("dri", 1));
 }
 
-/* Files of random words: taken or refused with a line, and nothing is lost. */
+static void take_any(void *user, char *text, size_t count, uint64_t round)
+{
+    struct job_types *types = types_of(text);
+    struct job_need need;
+    (void)user;
+    (void)count;
+    (void)round;
+    if (types != NULL)
+        need_of(types, "ml.p4d.24xlarge", 3, &need);
+    job_types_free(types);
+}
+
+/* Files of any words: taken or refused with a line, and nothing is lost. */
 static void any_file_is_read_or_refused(void **state)
 {
-    static const char letters[] = "ml.p4d* \t\n#=/coresmemoryaccelerators1234567890GMK[]?\\all";
-    char text[200];
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT("# types\nml.p4d.* cores=4 memory=16G accelerators=2\n"
+                  "ml.m5.* cores=1/4\n  memory=all\n* cores=0.5 memory=25% accelerators=0")};
+    static const char *const words[] = {
+        "cores=", "memory=", "accelerators=", "all", "/", "%", "G", "ml.p4d.24xlarge", "[a-",
+        "[!",     "?",       "\n ",           NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 3000, .is_string = true, .is_alone = true);
     (void)state;
-    srand(1);
-    for (int i = 0; i < 2000; i++) {
-        size_t bytes = (size_t)rand() % sizeof(text);
-        for (size_t k = 0; k < bytes; k++)
-            text[k] = letters[(size_t)rand() % (sizeof(letters) - 1)];
-        text[bytes > 0 ? bytes - 1 : 0] = '\0';
-        struct job_need need;
-        struct job_types *types = types_of(text);
-        if (types != NULL)
-            need_of(types, "ml.p4d.24xlarge", 3, &need);
-        job_types_free(types);
-    }
-    assert_int_equal(base_memory_blocks(), 0);
+    fuzz_run(&fuzz, take_any, NULL);
 }
 
 int main(void)

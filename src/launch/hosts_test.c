@@ -14,6 +14,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "support/fuzz.h"
 
 static void expect_host(const struct launch_hosts *hosts, int index, const char *name, int slots)
 {
@@ -132,24 +133,30 @@ static void ranks_fill_hosts_in_order(void **state)
     launch_hosts_release(&hosts);
 }
 
-/* Random bytes never do more than fail, and leave nothing. */
+static void take_any(void *user, char *text, size_t count, uint64_t round)
+{
+    struct launch_hosts hosts = {0};
+    (void)user;
+    (void)count;
+    (void)round;
+    if (launch_hosts_parse(text, &hosts) == SHOAL_OK)
+        assert_true(hosts.count > 0 && launch_hosts_slots(&hosts) >= hosts.count);
+    launch_hosts_release(&hosts);
+    if (read_text(text, &hosts) == SHOAL_OK)
+        assert_true(hosts.count > 0 && launch_hosts_slots(&hosts) >= hosts.count);
+    launch_hosts_release(&hosts);
+}
+
+/* Any text does no more than fail, and leaves nothing. */
 static void random_lists_do_no_harm(void **state)
 {
-    static const char letters[] = "a1:[],. \t-@:#=s";
-    unsigned seed = 7;
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT("a:2,[::1]:5,b"), FUZZ_TEXT("# hosts\na slots=2\nb:3\n[::1]:5\nme@last\n")};
+    static const char *const words[] = {"slots=", "[",  "]",           ":", ",",
+                                        "@",      "\n", "max_slots=1", NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 5000, .is_string = true, .is_alone = true);
     (void)state;
-    for (int round = 0; round < 20000; round++) {
-        char text[32];
-        int length = rand_r(&seed) % 31;
-        for (int i = 0; i < length; i++)
-            text[i] = letters[(unsigned)rand_r(&seed) % (sizeof(letters) - 1)];
-        text[length] = '\0';
-        struct launch_hosts hosts = {0};
-        if (launch_hosts_parse(text, &hosts) == SHOAL_OK)
-            assert_true(hosts.count > 0 && launch_hosts_slots(&hosts) >= hosts.count);
-        launch_hosts_release(&hosts);
-    }
-    assert_int_equal(base_memory_blocks(), 0);
+    fuzz_run(&fuzz, take_any, NULL);
 }
 
 int main(void)

@@ -12,6 +12,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "support/fuzz.h"
 
 static void texts_come_back(void **state)
 {
@@ -136,6 +137,53 @@ static void a_failing_allocation_leaves_no_half_frame(void **state)
     assert_int_equal(base_memory_blocks(), 0);
 }
 
+static void take_any(void *user, char *text, size_t count, uint64_t round)
+{
+    struct launch_bytes bytes = {0};
+    struct launch_message message;
+    bool found = true;
+    (void)user;
+    (void)round;
+    if (launch_bytes_append(&bytes, text, count) != SHOAL_OK)
+        found = false;
+    while (found && launch_message_take(&bytes, &message, &found) == SHOAL_OK && found) {
+        const char **texts;
+        const char *one;
+        int text_count;
+        uint32_t number;
+        assert_in_range(message.type, LAUNCH_HELLO, LAUNCH_DONE);
+        if (launch_read_text(&message.payload, &one) == SHOAL_OK)
+            assert_true(strlen(one) < count);
+        if (launch_read_texts(&message.payload, &texts, &text_count) == SHOAL_OK) {
+            assert_null(texts[text_count]);
+            base_free(texts);
+        }
+        if (launch_read_number(&message.payload, &number) == SHOAL_OK)
+            assert_true(message.payload.left < count);
+    }
+    launch_bytes_release(&bytes);
+}
+
+/* Whatever comes through the pipe: messages within it, or an error. */
+static void any_bytes_are_messages_or_refused(void **state)
+{
+    static const char *const back[] = {"one", "", "three words"};
+    static const char *const words[] = {"\x01", "\x10", "\xff\xff\xff\xff", NULL};
+    struct launch_bytes sent = {0}, payload = {0};
+    (void)state;
+    assert_int_equal(launch_put_text(&payload, "1.2.3"), SHOAL_OK);
+    assert_int_equal(launch_put_texts(&payload, back, 3), SHOAL_OK);
+    assert_int_equal(launch_put_number(&payload, 7), SHOAL_OK);
+    assert_int_equal(launch_message_put(&sent, LAUNCH_SURVEY, 0, 1, &payload), SHOAL_OK);
+    assert_int_equal(launch_message_put(&sent, LAUNCH_OUTPUT, 3, 2, &payload), SHOAL_OK);
+    const struct fuzz_text texts[] = {
+        {(const char *)launch_bytes_front(&sent), launch_bytes_count(&sent)}};
+    struct fuzz fuzz = FUZZ(texts, words, 20000, .is_alone = true);
+    fuzz_run(&fuzz, take_any, NULL);
+    launch_bytes_release(&sent);
+    launch_bytes_release(&payload);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +193,7 @@ int main(void)
         cmocka_unit_test(frames_come_back_however_they_are_cut),
         cmocka_unit_test(frames_of_another_kind_are_refused),
         cmocka_unit_test(a_failing_allocation_leaves_no_half_frame),
+        cmocka_unit_test(any_bytes_are_messages_or_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

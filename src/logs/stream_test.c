@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "job/log.h"
 #include "logs/stream.h"
+#include "support/fuzz.h"
 
 #define LINES_MAX 2000
 
@@ -241,29 +242,30 @@ static void a_long_file_is_not_read_as_a_whole(void **state)
     sample_close(&sample);
 }
 
+static void take_any_line(void *user, char *data, size_t count, uint64_t round)
+{
+    struct logs_line line = {0};
+    bool has_time = logs_line_read(data, count, &line);
+    (void)user;
+    (void)round;
+    assert_true(line.text >= data && line.text + line.bytes == data + count);
+    assert_true(has_time == (line.bytes + LOGS_TIME_BYTES == count));
+    json_t *json = logs_line_json(&line), *again = json_stringn(line.text, line.bytes);
+    assert_true(json != NULL || again == NULL); /* without memory */
+    if (again != NULL)
+        assert_true(json_equal(json, again));
+    json_decref(json);
+    json_decref(again);
+}
+
 /* Every line, of whatever bytes, is read and becomes JSON; what was UTF-8 stays as it was. */
 static void random_lines_become_json(void **state)
 {
+    static const struct fuzz_text texts[] = {FUZZ_TEXT("1763841600123 loss=0.5 \xC3\xA9\x1b[0m"),
+                                             FUZZ_TEXT("no time \xF0\x9F\x90\x9F\xFF")};
+    struct fuzz fuzz = FUZZ(texts, NULL, 20000, .bytes_max = 400);
     (void)state;
-    srand(7);
-    for (int i = 0; i < 20000; i++) {
-        char data[64];
-        struct logs_line line = {0};
-        size_t bytes = (size_t)(rand() % (int)sizeof(data));
-        for (size_t j = 0; j < bytes; j++)
-            data[j] = (char)(rand() % 3 == 0 ? '0' + rand() % 12 : rand());
-        if (bytes > LOGS_TIME_BYTES && rand() % 2 == 0)
-            memcpy(data, "1763841600123 ", LOGS_TIME_BYTES);
-        bool has_time = logs_line_read(data, bytes, &line);
-        assert_true(line.text >= data && line.text + line.bytes == data + bytes);
-        assert_true(has_time == (line.bytes + LOGS_TIME_BYTES == bytes));
-        json_t *json = logs_line_json(&line), *again = json_stringn(line.text, line.bytes);
-        assert_non_null(json);
-        if (again != NULL)
-            assert_true(json_equal(json, again));
-        json_decref(json);
-        json_decref(again);
-    }
+    fuzz_run(&fuzz, take_any_line, NULL);
     assert_int_equal(base_memory_blocks(), 0);
 }
 

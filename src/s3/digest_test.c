@@ -12,6 +12,8 @@
 #include "s3/condition.h"
 #include "s3/crc.h"
 #include "s3/name.h"
+#include "s3/query.h"
+#include "support/fuzz.h"
 
 /* The checks of "123456789" that the catalogues of these polynomials give. */
 static void checks_are_the_published_ones(void **state)
@@ -165,6 +167,51 @@ static void ranges(void **state)
     assert_int_equal(s3_range_of("bytes=-0", 10, &range), S3_INVALID_RANGE);
 }
 
+/* What headers, paths and queries say in a few letters. */
+static void take_any(void *user, char *text, size_t count, uint64_t round)
+{
+    int64_t bytes = (int64_t)fuzz_below(&round, 20);
+    struct s3_conditions conditions = {.match = text, .none_match = bytes % 2 ? text : NULL};
+    struct s3_range range;
+    unsigned char out[S3_CHECKSUM_BYTES_MAX];
+    char again[2 * S3_CHECKSUM_BYTES_MAX + 1];
+    bool is_directory, is_broken = false;
+    enum s3_algorithm algorithm;
+    char *at = text, *key, *value;
+    (void)user;
+    if (s3_range_of(text, bytes, &range) == S3_OK)
+        assert_true(range.first >= 0 && range.count >= 0 && range.first + range.count <= bytes);
+    s3_conditions_check(&conditions, "abc", 5000);
+    s3_conditions_check_write(&conditions, "abc");
+    s3_algorithm_of(text, &algorithm);
+    if (s3_bucket_name_check(text) == S3_OK)
+        assert_in_range(count, 3, S3_BUCKET_NAME_MAX);
+    if (s3_key_check(text) == S3_OK)
+        assert_true(count <= S3_KEY_BYTES_MAX && s3_is_utf8(text, count));
+    if (s3_key_path_check(text, &is_directory) == S3_OK)
+        assert_null(strstr(text, "//"));
+    if (s3_unbase64(text, out, 8)) {
+        s3_base64(out, 8, again);
+        assert_string_equal(again, text);
+    }
+    s3_unhex(text, out, count / 2 < sizeof(out) ? count / 2 : sizeof(out));
+    while (!is_broken && s3_query_next(&at, &key, &value, &is_broken)) {}
+}
+
+static void texts_of_any_bytes(void **state)
+{
+    (void)state;
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT("bytes=0-3"),       FUZZ_TEXT("\"x\", W/\"abc\""),
+        FUZZ_TEXT("rosUhgp5mIg="),    FUZZ_TEXT("my-bucket.a1"),
+        FUZZ_TEXT("a/b..c/./d/"),     FUZZ_TEXT("a=b%20c&d=%C3%A9+e"),
+        FUZZ_TEXT("0123456789abcdef")};
+    static const char *const words[] = {"bytes=", "-",    ",",        "*", "\"abc\"", "W/",
+                                        "%2",     "xn--", "-s3alias", "=", NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 20000, .is_string = true, .is_alone = true);
+    fuzz_run(&fuzz, take_any, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +223,7 @@ int main(void)
         cmocka_unit_test(keys_that_can_be_paths),
         cmocka_unit_test(conditions_are_asked_in_order),
         cmocka_unit_test(ranges),
+        cmocka_unit_test(texts_of_any_bytes),
     };
     return cmocka_run_group_tests_name("s3 digest", tests, NULL, NULL);
 }

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "base/memory.h"
 #include "base/status.h"
+#include "support/fuzz.h"
 
 static const char text[] =
     "# buckets of others\n\n"
@@ -60,24 +60,25 @@ static void wrong_lines_are_named(void **state)
     wrong("bucket http://a region=", "line 1");
 }
 
+static void take_any(void *user, char *changed, size_t count, uint64_t round)
+{
+    struct s3_outside *outside;
+    (void)user;
+    (void)round;
+    if (s3_outside_parse("f", changed, count, &outside) != SHOAL_OK)
+        return;
+    s3_outside_has(outside, "archive");
+    s3_outside_free(outside);
+}
+
 static void any_bytes(void **state)
 {
     (void)state;
-    unsigned seed = 3;
-    for (int round = 0; round < 20000; round++) {
-        size_t bytes = (size_t)rand_r(&seed) % sizeof(text);
-        char *changed = malloc(sizeof(text));
-        struct s3_outside *outside;
-        memcpy(changed, text, bytes);
-        for (int change = rand_r(&seed) % 6; change > 0 && bytes > 0; change--)
-            changed[(size_t)rand_r(&seed) % bytes] = "# \n\t=*[\0\xffs"[rand_r(&seed) % 10];
-        if (s3_outside_parse("f", changed, bytes, &outside) == SHOAL_OK) {
-            (void)s3_outside_has(outside, "archive");
-            s3_outside_free(outside);
-        }
-        free(changed);
-    }
-    assert_int_equal(base_memory_blocks(), 0);
+    static const struct fuzz_text texts[] = {FUZZ_TEXT(text)};
+    static const char *const words[] = {"style=path", "region=", "profile=", "http://",
+                                        "team-*",     "[a-",     "?",        NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 20000, .is_alone = true);
+    fuzz_run(&fuzz, take_any, NULL);
 }
 
 int main(void)

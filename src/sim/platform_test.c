@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "sim/platform.h"
+#include "support/fuzz.h"
 
 static const char full[] = "# two switches\n"
                            "hosts 32\n"
@@ -197,6 +198,33 @@ static void test_every_failing_allocation(void **state)
     }
 }
 
+static void take_any(void *user, char *text, size_t count, uint64_t round)
+{
+    struct sim_platform *platform;
+    (void)user;
+    (void)count;
+    (void)round;
+    if (sim_platform_parse("p", text, &platform) != SHOAL_OK)
+        return;
+    assert_in_range(platform->host_count, 1, SIM_HOSTS_MAX);
+    assert_in_range(sim_all_hosts(platform) * platform->ranks_per_host, 1, 2 * SIM_RANKS_MAX);
+    assert_true(platform->link_bytes_per_ns > 0 && platform->link_latency_ns >= 0);
+    assert_in_range(sim_switch_count(platform), 1, sim_all_hosts(platform));
+    sim_platform_free(platform);
+}
+
+/* Any text is a platform within the limits, or an error. */
+static void test_any_text(void **state)
+{
+    (void)state;
+    static const struct fuzz_text texts[] = {FUZZ_TEXT(full)};
+    static const char *const words[] = {
+        "hosts ",  "ranks ", "servers ", "link ", " rate ", "gbit", " latency ", "us",
+        "switch ", "\n",     "nan",      "inf",   "4096",   "GB/s", "cores ",    NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 10000, .is_string = true, .is_alone = true);
+    fuzz_run(&fuzz, take_any, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +235,7 @@ int main(void)
         cmocka_unit_test(test_long_lines_and_missing_files),
         cmocka_unit_test(test_another_number_of_hosts),
         cmocka_unit_test(test_every_failing_allocation),
+        cmocka_unit_test(test_any_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
