@@ -80,6 +80,8 @@ static void on_end(void *user, const char *full_name)
 {
     struct document *document = user;
     size_t bytes = strlen(local_name(full_name));
+    if (document->code != S3_OK)
+        return; /* the end of an empty element still comes, also where its start was refused */
     document->text[document->text_bytes] = '\0';
     enum s3_code code = document->leave(document->user, document->path, document->text);
     document->text_bytes = 0;
