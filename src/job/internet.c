@@ -318,8 +318,8 @@ static void serve_link(struct link *link)
         answer(link, "400 Bad Request");
         return;
     }
-    const char *space = strchr(link->head, ' ');
-    const char *place = space != NULL ? space + 1 : "";
+    const char *space = strchr(link->head, ' '), *line_end = strstr(link->head, "\r\n");
+    const char *place = space != NULL && space < line_end ? space + 1 : "";
     bool is_connect = strncmp(link->head, "CONNECT ", 8) == 0, good;
     if (is_connect) {
         good = read_target(place, strcspn(place, " \r\n"), "443", &target);

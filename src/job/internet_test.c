@@ -194,6 +194,7 @@ static void what_is_no_request_is_refused(void **state)
                                         "CONNECT me@host:80 HTTP/1.1\r\n\r\n",
                                         "GET http:// HTTP/1.1\r\n\r\n",
                                         "GET ftp://host/ HTTP/1.1\r\n\r\n",
+                                        "GET\r\nX: http://127.0.0.1:1/ HTTP/1.1\r\n\r\n",
                                         "\r\n\r\n",
                                         "CONNECT host:443"};
     struct place proxy;
