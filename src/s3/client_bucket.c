@@ -101,7 +101,8 @@ enum s3_code s3_client_bucket_list(struct s3_client *client, struct s3_bucket **
 
 struct list_reader {
     struct s3_list *list;
-    struct http_text texts; /* keys, each with its NUL; entries hold their places until the end */
+    /* Keys, each with its NUL. Until the end entries hold their places, counted from 1. */
+    struct http_text texts;
     struct s3_list_entry entry;
     char *token;
     bool is_truncated;
@@ -110,7 +111,7 @@ struct list_reader {
 static enum s3_code entry_add(struct list_reader *reader, bool is_prefix)
 {
     struct s3_list *list = reader->list;
-    if (list->count == S3_LIST_KEYS_MAX || reader->entry.bytes < 0)
+    if (list->count == S3_LIST_KEYS_MAX || reader->entry.bytes < 0 || reader->entry.key == NULL)
         return s3_error(S3_MALFORMED_XML, NULL);
     reader->entry.is_prefix = is_prefix;
     list->entries[list->count++] = reader->entry;
@@ -127,7 +128,7 @@ static enum s3_code key_take(struct list_reader *reader, const char *text)
     S3_TRY(s3_from_status(http_decode(reader->texts.bytes + place, &count, true)));
     reader->texts.bytes[place + count] = '\0';
     reader->texts.count = place + count + 1;
-    reader->entry.key = (const char *)place;
+    reader->entry.key = (const char *)(place + 1);
     return S3_OK;
 }
 
@@ -174,7 +175,21 @@ static int entry_compare(const void *left, const void *right)
     return strcmp(a->key, b->key);
 }
 
-static enum s3_code page_read(struct list_reader *reader, const struct http_answer *answer)
+/* Callers count on keys that begin as they asked. */
+static enum s3_code keys_place(struct s3_list *list, const char *prefix)
+{
+    size_t bytes = prefix != NULL ? strlen(prefix) : 0;
+    for (int i = 0; i < list->count; i++) {
+        const char *key = (const char *)list->texts + (size_t)list->entries[i].key - 1;
+        if (bytes > 0 && strncmp(key, prefix, bytes) != 0)
+            return s3_error(S3_MALFORMED_XML, "it has a key that was not asked for");
+        list->entries[i].key = key;
+    }
+    return S3_OK;
+}
+
+static enum s3_code page_read(struct list_reader *reader, const struct http_answer *answer,
+                              const char *prefix)
 {
     struct s3_list *list = reader->list;
     S3_TRY(s3_from_status(BASE_NEW_ARRAY(&list->entries, S3_LIST_KEYS_MAX, "a list of keys")));
@@ -183,10 +198,10 @@ static enum s3_code page_read(struct list_reader *reader, const struct http_answ
     list->texts = reader->texts.bytes;
     if (code == S3_OK && reader->is_truncated && reader->token == NULL)
         code = s3_error(S3_MALFORMED_XML, "a list that goes on does not say where");
+    if (code == S3_OK)
+        code = keys_place(list, prefix);
     if (code != S3_OK)
         return s3_error(code, "the service's list can't be read: %s", base_error_text());
-    for (int i = 0; i < list->count; i++)
-        list->entries[i].key = (const char *)list->texts + (size_t)list->entries[i].key;
     qsort(list->entries, (size_t)list->count, sizeof(*list->entries), entry_compare);
     list->is_truncated = reader->is_truncated;
     return S3_OK;
@@ -223,7 +238,7 @@ enum s3_code s3_client_list(struct s3_client *client, struct s3_client_listing *
         return S3_OK;
     listing_ask(listing, &request, limit);
     S3_TRY(s3_client_send(client, &request, &answer, NULL));
-    enum s3_code code = page_read(&reader, &answer);
+    enum s3_code code = page_read(&reader, &answer, listing->prefix);
     http_answer_free(&answer);
     if (code == S3_OK && listing->token != NULL && reader.token != NULL &&
         strcmp(listing->token, reader.token) == 0)

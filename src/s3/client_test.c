@@ -20,6 +20,7 @@
 #include "s3/protocol.h"
 #include "s3/store_fixture.h"
 #include "s3/tree.h"
+#include "support/fuzz.h"
 
 #define PART  S3_PART_BYTES_MIN
 #define LARGE (2 * PART + 12345)
@@ -597,29 +598,53 @@ static const char list_text[] =
     "<ETag>&quot;x&quot;</ETag></Contents><CommonPrefixes><Prefix>a/</Prefix></CommonPrefixes>"
     "</ListBucketResult>";
 
+static enum s3_code canned_list(struct served *served, const char *text, const char *prefix)
+{
+    struct s3_client_listing listing = {.bucket = "bkt", .prefix = prefix};
+    struct s3_list page;
+    canned_set(&served->relay, text, strlen(text));
+    enum s3_code code = s3_client_list(served->relayed, &listing, &page);
+    if (code == S3_OK)
+        s3_list_release(&page);
+    s3_client_listing_release(&listing);
+    canned_set(&served->relay, NULL, 0);
+    return code;
+}
+
+/* Callers cut the prefix off each key. */
+static void lists_of_other_keys_are_refused(void **state)
+{
+    static const char keyless[] = "<ListBucketResult><Contents><Size>1</Size></Contents>"
+                                  "<Contents><Size>2</Size></Contents></ListBucketResult>";
+    assert_int_equal(canned_list(*state, list_text, "a"), S3_OK);
+    assert_int_equal(canned_list(*state, list_text, "a longer prefix/"), S3_MALFORMED_XML);
+    assert_int_equal(canned_list(*state, keyless, NULL), S3_MALFORMED_XML);
+}
+
+static void take_any_list(void *user, char *text, size_t count, uint64_t round)
+{
+    struct served *served = user;
+    struct s3_client_listing listing = {.bucket = "bkt"};
+    struct s3_list page;
+    canned_set(&served->relay, text, count);
+    enum s3_code code = s3_client_list(served->relayed, &listing, &page);
+    assert_true(round > 0 || code == S3_OK);
+    for (int i = 0; code == S3_OK && i < page.count; i++)
+        assert_true(page.entries[i].key != NULL && strlen(page.entries[i].key) <= count);
+    if (code == S3_OK)
+        s3_list_release(&page);
+    s3_client_listing_release(&listing);
+}
+
 /* A list of any bytes is read within bounds, or refused. */
 static void lists_of_any_bytes(void **state)
 {
     struct served *served = *state;
-    unsigned seed = 5;
-    for (int round = 0; round < 400; round++) {
-        char *text = malloc(sizeof(list_text));
-        size_t bytes = sizeof(list_text) - 1;
-        memcpy(text, list_text, sizeof(list_text));
-        for (int change = round == 0 ? 0 : rand_r(&seed) % 4; change > 0; change--)
-            text[(size_t)rand_r(&seed) % bytes] = "<>/&%;az0\xff"[rand_r(&seed) % 10];
-        canned_set(&served->relay, text, round % 5 == 4 ? (size_t)rand_r(&seed) % bytes : bytes);
-        struct s3_client_listing listing = {.bucket = "bkt"};
-        struct s3_list page;
-        enum s3_code code = s3_client_list(served->relayed, &listing, &page);
-        assert_true(round > 0 || code == S3_OK);
-        for (int i = 0; code == S3_OK && i < page.count; i++)
-            assert_true(page.entries[i].key != NULL && strlen(page.entries[i].key) < 200);
-        if (code == S3_OK)
-            s3_list_release(&page);
-        s3_client_listing_release(&listing);
-        free(text);
-    }
+    static const struct fuzz_text texts[] = {FUZZ_TEXT(list_text)};
+    static const char *const words[] = {"<Contents>", "</Contents>", "<Key>", "</Key>",   "<Size>",
+                                        "true",       "%2",          "&#10;", "<Prefix>", NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 400, .bytes_max = sizeof(served->relay.canned));
+    fuzz_run(&fuzz, take_any_list, served);
     canned_set(&served->relay, NULL, 0);
 }
 
@@ -639,6 +664,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_upload_that_fails_leaves_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(an_upload_that_is_cancelled_leaves_nothing, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(lists_of_other_keys_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(lists_of_any_bytes, setup, teardown),
     };
     return cmocka_run_group_tests_name("s3 client", tests, NULL, NULL);
