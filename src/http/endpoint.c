@@ -2,9 +2,12 @@
 /* endpoint.c: address, keys and region out of options, variables and files, in the stated order. */
 #include "http/endpoint.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/status.h"
 #include "http/home.h"
@@ -102,10 +105,20 @@ enum shoal_status http_endpoint_set_url(struct http_endpoint *endpoint, const ch
 bool http_endpoint_is_here(const struct http_endpoint *endpoint)
 {
     const char *host = host_of(endpoint->url);
-    size_t length = strcspn(host, "/");
-    size_t name = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/");
-    return strncmp(host, "127.", 4) == 0 || (name == 9 && strncmp(host, "localhost", 9) == 0) ||
-           (name == 5 && length >= 5 && strncmp(host, "[::1]", 5) == 0);
+    bool is_six = host[0] == '[';
+    char name[INET6_ADDRSTRLEN];
+    struct in_addr four;
+    struct in6_addr six;
+    size_t length = is_six ? strcspn(++host, "]/") : strcspn(host, ":/");
+    if (length >= sizeof(name))
+        return false;
+    memcpy(name, host, length);
+    name[length] = '\0';
+    if (is_six)
+        return host[length] == ']' && inet_pton(AF_INET6, name, &six) == 1 &&
+               IN6_IS_ADDR_LOOPBACK(&six);
+    return strcasecmp(name, "localhost") == 0 ||
+           (inet_pton(AF_INET, name, &four) == 1 && ntohl(four.s_addr) >> 24 == IN_LOOPBACKNET);
 }
 
 bool http_endpoint_is_private(const struct http_endpoint *endpoint)

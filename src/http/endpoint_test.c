@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "http/home.h"
 #include "http/profile.h"
+#include "support/fuzz.h"
 
 static const char *const variables[] = {"AWS_ENDPOINT_URL",      "AWS_ENDPOINT_URL_S3",
                                         "AWS_ACCESS_KEY_ID",     "AWS_REGION",
@@ -175,9 +176,19 @@ static void test_addresses_that_are_wrong(void **state)
         assert_int_equal(http_endpoint_set_url(&endpoint, wrong[i], "a test"), SHOAL_ERR_ARGUMENT);
         assert_non_null(strstr(base_error_text(), "a test"));
     }
-    assert_int_equal(http_endpoint_set_url(&endpoint, "http://localhost.example.com", ""),
-                     SHOAL_OK);
-    assert_false(http_endpoint_is_private(&endpoint));
+    static const char *const elsewhere[] = {"http://localhost.example.com",
+                                            "http://127.0.0.1.example.com",
+                                            "http://127.example.com",
+                                            "http://[::2]",
+                                            "http://[::1",
+                                            "http://128.0.0.1"};
+    for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++) {
+        assert_int_equal(http_endpoint_set_url(&endpoint, elsewhere[i], ""), SHOAL_OK);
+        if (http_endpoint_is_private(&endpoint))
+            fail_msg("%s is not this machine", elsewhere[i]);
+    }
+    assert_int_equal(http_endpoint_set_url(&endpoint, "http://127.1.2.3:80/a", ""), SHOAL_OK);
+    assert_true(http_endpoint_is_here(&endpoint));
     assert_int_equal(http_endpoint_set_url(&endpoint, "http://localhost/base//", ""), SHOAL_OK);
     assert_true(http_endpoint_is_private(&endpoint));
     assert_string_equal(endpoint.url, "http://localhost/base");
@@ -218,21 +229,48 @@ static void test_settings(void **state)
 }
 
 /* Any bytes are read within bounds: the values end, and never hold a line's end. */
+static void take_any(void *user, char *text, size_t count, uint64_t round)
+{
+    char value[16];
+    (void)user;
+    (void)round;
+    if (http_profile_value("f", text, count, "default", "region", value, sizeof(value)) == SHOAL_OK)
+        assert_null(strpbrk(value, "\n"));
+}
+
 static void test_settings_of_any_bytes(void **state)
 {
     (void)state;
-    unsigned seed = 7;
-    for (int round = 0; round < 20000; round++) {
-        char *text = malloc(sizeof(settings)), value[16];
-        size_t count = (size_t)rand_r(&seed) % sizeof(settings);
-        memcpy(text, settings, count);
-        for (int change = rand_r(&seed) % 6; change > 0 && count > 0; change--)
-            text[(size_t)rand_r(&seed) % count] = "[]=# \n\r\ta\0\xff"[rand_r(&seed) % 11];
-        if (http_profile_value("f", text, count, "default", "region", value, sizeof(value)) ==
-            SHOAL_OK)
-            assert_null(strpbrk(value, "\n"));
-        free(text);
-    }
+    static const struct fuzz_text texts[] = {FUZZ_TEXT(settings)};
+    static const char *const words[] = {"[default]\n", "region =", "[", "]", "\r", ";", NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 20000, .is_alone = true);
+    fuzz_run(&fuzz, take_any, NULL);
+}
+
+static void take_any_url(void *user, char *text, size_t count, uint64_t round)
+{
+    struct http_endpoint endpoint = {0};
+    (void)user;
+    (void)count;
+    (void)round;
+    if (http_endpoint_set_url(&endpoint, text, "here") != SHOAL_OK)
+        return;
+    assert_in_range(strlen(endpoint.url), 8, HTTP_ENDPOINT_URL_BYTES - 1);
+    assert_null(strpbrk(endpoint.url, " \r\n?#@"));
+    if (http_endpoint_is_here(&endpoint))
+        assert_true(http_endpoint_is_private(&endpoint));
+}
+
+static void test_addresses_of_any_bytes(void **state)
+{
+    (void)state;
+    static const struct fuzz_text texts[] = {FUZZ_TEXT("http://127.0.0.1:7800/"),
+                                             FUZZ_TEXT("https://s3.eu-west-3.amazonaws.com"),
+                                             FUZZ_TEXT("http://[::1]:80")};
+    static const char *const words[] = {"http://", "https://", "[::1]", "localhost", ":",
+                                        "/",       "@",        "?",     NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 20000, .is_string = true, .is_alone = true);
+    fuzz_run(&fuzz, take_any_url, NULL);
 }
 
 int main(void)
@@ -244,6 +282,7 @@ int main(void)
         cmocka_unit_test_setup(test_addresses_that_are_wrong, variables_clear),
         cmocka_unit_test(test_settings),
         cmocka_unit_test(test_settings_of_any_bytes),
+        cmocka_unit_test(test_addresses_of_any_bytes),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }
