@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "base/utf8.h"
 
 void boot_json_begin(struct boot_json *json, const char *text, size_t bytes)
 {
@@ -172,24 +173,6 @@ static enum shoal_status escape(struct boot_json *json, struct sink *sink)
     return put(json, sink, &meanings[found - names], 1);
 }
 
-/* Length of the UTF-8 sequence that starts here, 0 if there is none. */
-static size_t sequence_bytes(const struct boot_json *json)
-{
-    const unsigned char *at = (const unsigned char *)json->at;
-    size_t left = (size_t)(json->end - json->at);
-    size_t count = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
-    if (at[0] > 0xf4 || count > left)
-        return 0;
-    for (size_t i = 1; i < count; i++) {
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] >= 0xa0) ||
-        (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] >= 0x90))
-        return 0;
-    return count;
-}
-
 static enum shoal_status string(struct boot_json *json, struct sink *sink)
 {
     if (peek(json) != '"')
@@ -207,7 +190,7 @@ static enum shoal_status string(struct boot_json *json, struct sink *sink)
             TRY(escape(json, sink));
             continue;
         }
-        size_t count = sequence_bytes(json);
+        size_t count = base_utf8_bytes(json->at, (size_t)(json->end - json->at));
         if (count == 0)
             return boot_json_error(json, "text that is not UTF-8");
         TRY(put(json, sink, json->at, count));

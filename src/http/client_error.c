@@ -11,23 +11,26 @@
 #include <jansson.h>
 
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "http/client_state.h"
 
 #define BODY_BYTES_MAX ((size_t)64 << 10) /* an error is short */
 
-/* On one line, without controls: it goes into messages. */
+/* On one line, without controls and what is not UTF-8: it goes into messages. Whole characters. */
 static void text_copy(char *out, size_t bytes, const char *text, size_t count)
 {
-    size_t used = 0;
-    for (size_t i = 0; i < count && used + 1 < bytes; i++) {
+    size_t used = 0, step;
+    for (size_t i = 0; i<count; i += step> 0 ? step : 1) {
         unsigned char byte = (unsigned char)text[i];
-        bool is_blank = byte <= 0x20 || byte == 0x7f;
+        step = base_utf8_bytes(text + i, count - i);
+        bool is_blank = byte <= 0x20 || byte == 0x7f || step == 0;
         if (is_blank && (used == 0 || out[used - 1] == ' '))
             continue;
-        out[used++] = is_blank ? ' ' : text[i];
+        if (used + (is_blank ? 1 : step) >= bytes)
+            break;
+        memcpy(out + used, is_blank ? " " : text + i, is_blank ? 1 : step);
+        used += is_blank ? 1 : step;
     }
-    while (used > 0 && ((unsigned char)out[used - 1] & 0xc0) == 0x80 && used + 1 == bytes)
-        used--; /* a character that was cut */
     out[used] = '\0';
 }
 

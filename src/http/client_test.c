@@ -17,12 +17,14 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "http/client_state.h"
 #include "http/http.h"
+#include "support/fuzz.h"
 
 #define BIG_BYTES (3 << 20)
 
@@ -357,6 +359,9 @@ static void explained(const char *body, size_t bytes, const char *code, const ch
     }
     assert_true(strlen(answer.code) < sizeof(answer.code));
     assert_null(strpbrk(answer.text, "\r\n\x1b"));
+    json_t *same = json_string(answer.text); /* refuses what is not UTF-8 */
+    assert_non_null(same);
+    json_decref(same);
     http_answer_free(&answer);
 }
 
@@ -371,25 +376,44 @@ static const char *const bodies[] = {
     "plain text",
     ""};
 
+static void take_any_error(void *user, char *text, size_t count, uint64_t round)
+{
+    (void)user;
+    (void)round;
+    explained(text, count, NULL, NULL);
+}
+
+/* Long ones end behind a whole character, wherever the limit is. */
+static void test_long_texts_of_errors(void **state)
+{
+    (void)state;
+    for (int before = 0; before < 4; before++) {
+        char body[4096];
+        int used = snprintf(body, sizeof(body), "{\"message\": \"%.*s", before, "aaaa");
+        for (int i = 0; i < 400; i++)
+            used += snprintf(body + used, sizeof(body) - (size_t)used, "%s",
+                             i % 2 == 0 ? "\xF0\x9F\x90\x9F" : "\xE2\x82\xAC");
+        used += snprintf(body + used, sizeof(body) - (size_t)used, "\"}");
+        explained(body, (size_t)used, NULL, NULL);
+    }
+}
+
 static void test_bodies_of_errors(void **state)
 {
+    struct fuzz_text texts_of_bodies[8];
     (void)state;
     static const char *const codes[] = {
         "NoSuchKey", "AccessDenied", "ValidationException", "ResourceNotFound", "", "", "", ""};
     static const char *const texts[] = {"a & b", "no", "a b", "gone", "", "", "", ""};
     for (int i = 0; i < 8; i++)
         explained(bodies[i], strlen(bodies[i]), codes[i], texts[i]);
-    unsigned seed = 11;
-    for (int round = 0; round < 5000; round++) {
-        const char *body = bodies[round % 7];
-        size_t bytes = strlen(body);
-        char *changed = malloc(bytes);
-        memcpy(changed, body, bytes);
-        for (int change = rand_r(&seed) % 5; change > 0; change--)
-            changed[(size_t)rand_r(&seed) % bytes] = (char)rand_r(&seed);
-        explained(changed, (size_t)rand_r(&seed) % (bytes + 1), NULL, NULL);
-        free(changed);
-    }
+    for (size_t i = 0; i < 8; i++)
+        texts_of_bodies[i] = (struct fuzz_text){bodies[i], strlen(bodies[i])};
+    static const char *const words[] = {"<Code>", "</Code>",    "<Message>", "\"__type\": \"",
+                                        "#",      "&#x10ffff;", "&#xe9;",    "\\ud83d\\udc1f",
+                                        NULL};
+    struct fuzz fuzz = FUZZ(texts_of_bodies, words, 5000);
+    fuzz_run(&fuzz, take_any_error, NULL);
 }
 
 int main(void)
@@ -401,6 +425,7 @@ int main(void)
         cmocka_unit_test(test_refusals_name_code_and_text),
         cmocka_unit_test(test_connections_that_break),
         cmocka_unit_test(test_silence_ends_by_the_deadline_and_by_a_cancel),
+        cmocka_unit_test(test_long_texts_of_errors),
         cmocka_unit_test(test_bodies_of_errors),
     };
     return cmocka_run_group_tests(tests, serve, serve_end);

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/utf8.h"
 
 #define FIRST_BYTES 256
 
@@ -82,22 +83,35 @@ void http_text_format(struct http_text *text, const char *format, ...)
     va_end(again);
 }
 
+const char *http_xml_escape(const char *text, size_t left, size_t *bytes)
+{
+    *bytes = 1;
+    switch (*text) {
+    case '&': return "&amp;";
+    case '<': return "&lt;";
+    case '>': return "&gt;";
+    case '"': return "&quot;";
+    case '\r': return "&#13;";
+    case '\t': return "&#9;";
+    case '\n': return "&#10;";
+    default: break;
+    }
+    size_t count = base_utf8_bytes(text, left);
+    *bytes = count > 0 ? count : 1;
+    bool is_last = count == 3 && memcmp(text, "\xef\xbf\xbe", 3) >= 0 &&
+                   memcmp(text, "\xef\xbf\xbf", 3) <= 0; /* U+FFFE, U+FFFF */
+    return count == 0 || (unsigned char)*text < 0x20 || is_last ? BASE_UTF8_REPLACEMENT : NULL;
+}
+
 void http_text_xml(struct http_text *text, const char *string)
 {
-    for (const char *at = string; *at != '\0'; at++) {
-        unsigned char byte = (unsigned char)*at;
-        switch (byte) {
-        case '&': http_text_put(text, "&amp;"); break;
-        case '<': http_text_put(text, "&lt;"); break;
-        case '>': http_text_put(text, "&gt;"); break;
-        case '"': http_text_put(text, "&quot;"); break;
-        case '\r': http_text_put(text, "&#13;"); break;
-        default:
-            if (byte < 0x20 && byte != '\t' && byte != '\n')
-                http_text_put(text, "\xef\xbf\xbd");
-            else
-                http_text_add(text, at, 1);
-        }
+    const char *end = string + strlen(string);
+    for (size_t bytes; string < end; string += bytes) {
+        const char *escape = http_xml_escape(string, (size_t)(end - string), &bytes);
+        if (escape != NULL)
+            http_text_put(text, escape);
+        else
+            http_text_add(text, string, bytes);
     }
 }
 
@@ -110,15 +124,19 @@ void http_text_element(struct http_text *text, const char *name, const char *str
 
 void http_text_json(struct http_text *text, const char *string)
 {
+    const char *end = string + strlen(string);
     http_text_add(text, "\"", 1);
-    for (const char *at = string; *at != '\0'; at++) {
-        unsigned char byte = (unsigned char)*at;
+    for (size_t bytes; string<end; string += bytes> 0 ? bytes : 1) {
+        unsigned char byte = (unsigned char)*string;
+        bytes = base_utf8_bytes(string, (size_t)(end - string));
         if (byte == '"' || byte == '\\')
             http_text_format(text, "\\%c", byte);
         else if (byte < 0x20)
             http_text_format(text, "\\u%04x", byte);
+        else if (bytes == 0)
+            http_text_put(text, BASE_UTF8_REPLACEMENT);
         else
-            http_text_add(text, at, 1);
+            http_text_add(text, string, bytes);
     }
     http_text_add(text, "\"", 1);
 }

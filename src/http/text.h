@@ -24,12 +24,14 @@ void http_text_add(struct http_text *text, const void *bytes, size_t count);
 void http_text_put(struct http_text *text, const char *string);
 void http_text_format(struct http_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* For XML's contents and attributes. Control characters that XML 1.0 has no form for become
- * U+FFFD. */
+/* What stands in XML's contents and attributes for the character at the front of `left` bytes, NULL
+ * for itself; *bytes is how many it has. What XML 1.0 has no form for, control characters and bytes
+ * that are not UTF-8 among it, is U+FFFD. */
+const char *http_xml_escape(const char *text, size_t left, size_t *bytes);
 void http_text_xml(struct http_text *text, const char *string);
 /* <name>string</name>. */
 void http_text_element(struct http_text *text, const char *name, const char *string);
-/* A JSON string with its quotes. */
+/* A JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
 void http_text_json(struct http_text *text, const char *string);
 /* Percent-encoded but for A-Z a-z 0-9 - . _ ~, and '/' if it is kept. */
 void http_text_encode(struct http_text *text, const char *bytes, size_t count, bool keep_slash);

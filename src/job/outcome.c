@@ -18,15 +18,14 @@
 #include <unistd.h>
 
 #include "base/status.h"
+#include "base/utf8.h"
 #include "launch/process.h"
 
-#define FAILURE_FILE      "ml/output/failure"
-#define FAILURE_BYTES     (JOB_REASON_CHARS_MAX * 4)
-#define TAIL_LINES_BYTES  1200
-#define PATH_BYTES        4096
-#define ENDING_CHARS_MAX  160
-#define REPLACEMENT       "\xEF\xBF\xBD"
-#define REPLACEMENT_BYTES 3
+#define FAILURE_FILE     "ml/output/failure"
+#define FAILURE_BYTES    (JOB_REASON_CHARS_MAX * 4)
+#define TAIL_LINES_BYTES 1200
+#define PATH_BYTES       4096
+#define ENDING_CHARS_MAX 160
 
 /* ---- names ---- */
 
@@ -57,40 +56,16 @@ enum shoal_status job_outcome_parse(const char *name, enum job_outcome *out)
 
 /* ---- texts ---- */
 
-/* Bytes of the character at `text`, 0 if it is none of UTF-8 (overlong forms and surrogates are
- * none). */
-static size_t character_bytes(const unsigned char *text, size_t left)
-{
-    static const struct {
-        unsigned char mask, lead;
-        uint32_t least;
-    } forms[] = {{0x80, 0x00, 0}, {0xE0, 0xC0, 0x80}, {0xF0, 0xE0, 0x800}, {0xF8, 0xF0, 0x10000}};
-    for (size_t tail = 0; tail < 4; tail++) {
-        if ((text[0] & forms[tail].mask) != forms[tail].lead)
-            continue;
-        uint32_t value = text[0] & (unsigned char)~forms[tail].mask;
-        for (size_t i = 1; i <= tail; i++) {
-            if (i >= left || (text[i] & 0xC0) != 0x80)
-                return 0;
-            value = value << 6 | (text[i] & 0x3Fu);
-        }
-        bool good =
-            value >= forms[tail].least && value <= 0x10FFFF && (value < 0xD800 || value > 0xDFFF);
-        return good ? tail + 1 : 0;
-    }
-    return 0;
-}
-
 void job_clean_text(const char *text, size_t bytes, size_t chars_max, char *out, size_t capacity)
 {
     size_t used = 0, chars = 0;
     for (size_t at = 0; at < bytes && chars < chars_max;) {
-        const unsigned char *next = (const unsigned char *)text + at;
-        size_t count = character_bytes(next, bytes - at);
-        const char *from = count > 0 ? text + at : REPLACEMENT;
-        size_t from_bytes = count > 0 ? count : REPLACEMENT_BYTES;
+        unsigned char first = (unsigned char)text[at];
+        size_t count = base_utf8_bytes(text + at, bytes - at);
+        const char *from = count > 0 ? text + at : BASE_UTF8_REPLACEMENT;
+        size_t from_bytes = count > 0 ? count : strlen(BASE_UTF8_REPLACEMENT);
         at += count > 0 ? count : 1;
-        if (count == 1 && (*next < 0x20 || *next == 0x7F) && *next != '\n' && *next != '\t')
+        if (count == 1 && (first < 0x20 || first == 0x7F) && first != '\n' && first != '\t')
             continue;
         if (used + from_bytes >= capacity)
             break;

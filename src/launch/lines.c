@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/utf8.h"
 
 #define FORMAT_BYTES 4096
 #define NEWLINE      "\n"
@@ -241,36 +242,14 @@ enum shoal_status launch_put_format(struct launch_bytes *out, const char *format
     return launch_bytes_append(out, text, (size_t)length);
 }
 
-/* Length of the well-formed UTF-8 sequence at data, 0 if there is none. */
-static size_t utf8_length(const unsigned char *data, size_t count)
-{
-    static const struct {
-        unsigned char mask, lead;
-        uint32_t least;
-    } forms[] = {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
-    for (size_t form = 0; form < 4; form++) {
-        if ((data[0] & forms[form].mask) != forms[form].lead)
-            continue;
-        uint32_t code = data[0] & (unsigned char)~forms[form].mask;
-        for (size_t i = 1; i <= form; i++) {
-            if (i >= count || (data[i] & 0xc0) != 0x80)
-                return 0;
-            code = code << 6 | (data[i] & 0x3f);
-        }
-        bool surrogate = code >= 0xd800 && code < 0xe000;
-        return code < forms[form].least || surrogate || code > 0x10ffff ? 0 : form + 1;
-    }
-    return 0;
-}
-
 enum shoal_status launch_json_text(struct launch_bytes *out, const void *text, size_t count)
 {
     const unsigned char *data = text;
     TRY(launch_bytes_append(out, "\"", 1));
     while (count > 0) {
-        size_t length = utf8_length(data, count);
+        size_t length = base_utf8_bytes((const char *)data, count);
         if (length == 0)
-            TRY(launch_bytes_append(out, "\xef\xbf\xbd", 3));
+            TRY(launch_bytes_append(out, BASE_UTF8_REPLACEMENT, 3));
         else if (data[0] == '"' || data[0] == '\\')
             TRY(launch_put_format(out, "\\%c", data[0]));
         else if (data[0] < 0x20 || data[0] == 0x7f)

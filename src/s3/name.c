@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 #define PATH_PART_BYTES_MAX 255
 
 static bool is_letter_or_digit(char c)
@@ -81,30 +83,11 @@ enum s3_code s3_bucket_name_check(const char *name)
                     wrong);
 }
 
-/* Bytes of the sequence at `text`, 0 if it is none. */
-static size_t sequence_bytes(const unsigned char *text, size_t left)
-{
-    static const unsigned minimum[] = {0, 0, 0x80, 0x800, 0x10000};
-    if (text[0] < 0x80)
-        return text[0] != 0;
-    size_t bytes = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
-    if (text[0] < 0xc2 || text[0] > 0xf4 || bytes > left)
-        return 0;
-    unsigned point = text[0] & (0x7fu >> bytes);
-    for (size_t i = 1; i < bytes; i++) {
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-        point = point << 6 | (text[i] & 0x3fu);
-    }
-    bool surrogate = point >= 0xd800 && point <= 0xdfff;
-    return point < minimum[bytes] || point > 0x10ffff || surrogate ? 0 : bytes;
-}
-
 bool s3_is_utf8(const char *text, size_t bytes)
 {
     for (size_t at = 0; at < bytes;) {
-        size_t step = sequence_bytes((const unsigned char *)text + at, bytes - at);
-        if (step == 0)
+        size_t step = base_utf8_bytes(text + at, bytes - at);
+        if (step == 0 || text[at] == '\0')
             return false;
         at += step;
     }

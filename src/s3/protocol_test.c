@@ -15,9 +15,11 @@
 #include <sys/socket.h>
 
 #include <cmocka.h>
+#include <expat.h>
 
 #include "http/keys.h"
 #include "s3/store_fixture.h"
+#include "support/fuzz.h"
 
 #define REPLY_BYTES 16384
 
@@ -53,25 +55,37 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Sends a request on a connection of its own; the whole reply, ended by a NUL. */
-static const char *ask(const struct served *served, const char *method, const char *target,
-                       const char *headers, const char *body)
+static int dial(const struct served *served)
 {
-    static char reply[REPLY_BYTES];
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)http_server_port(served->server)),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-    bool has_host = strstr(headers, "Host:") != NULL;
-    dprintf(fd, "%s %s HTTP/1.1\r\n%sConnection: close\r\n%sContent-Length: %zu\r\n\r\n%s", method,
-            target, has_host ? "" : "Host: 127.0.0.1\r\n", headers, strlen(body), body);
+    return fd;
+}
+
+/* All that comes until the end, ended by a NUL. Closes. */
+static char *hear(int fd)
+{
+    static char reply[REPLY_BYTES];
     size_t used = 0;
     for (ssize_t got; (got = read(fd, reply + used, sizeof(reply) - 1 - used)) > 0;)
         used += (size_t)got;
     reply[used] = '\0';
     close(fd);
     return reply;
+}
+
+/* Sends a request on a connection of its own; the whole reply. */
+static const char *ask(const struct served *served, const char *method, const char *target,
+                       const char *headers, const char *body)
+{
+    int fd = dial(served);
+    bool has_host = strstr(headers, "Host:") != NULL;
+    dprintf(fd, "%s %s HTTP/1.1\r\n%sConnection: close\r\n%sContent-Length: %zu\r\n\r\n%s", method,
+            target, has_host ? "" : "Host: 127.0.0.1\r\n", headers, strlen(body), body);
+    return hear(fd);
 }
 
 static void has(const char *reply, const char *text)
@@ -150,6 +164,84 @@ static void keys_are_not_tidied(void **state)
     has(list, "<KeyCount>5</KeyCount>");
 }
 
+/* A document that came whole is well-formed, whatever it repeats of the request. */
+static void document_check(const char *reply)
+{
+    const char *length = strstr(reply, "\r\nContent-Length: ");
+    const char *head_end = strstr(reply, "\r\n\r\n");
+    if (head_end == NULL || length == NULL || length > head_end)
+        return;
+    const char *document = head_end + 4;
+    size_t bytes = strtoul(length + 18, NULL, 10);
+    if (strncmp(document, "<?xml", 5) != 0 || strlen(document) < bytes)
+        return;
+    XML_Parser parser = XML_ParserCreate(NULL);
+    if (XML_Parse(parser, document, (int)bytes, XML_TRUE) != XML_STATUS_OK)
+        fail_msg("%s: %s", XML_ErrorString(XML_GetErrorCode(parser)), document);
+    XML_ParserFree(parser);
+}
+
+/* One that is whole is followed by another, whose reply ends the connection; for the reply to one
+ * that is not whole nobody waits long. */
+static void take_any_request(void *user, char *text, size_t count, uint64_t round)
+{
+    static const char last[] = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    struct timeval patience = {.tv_usec = 100000};
+    int fd = dial(user);
+    (void)round;
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    if (send(fd, text, count, MSG_NOSIGNAL) == (ssize_t)count)
+        send(fd, last, sizeof(last) - 1, MSG_NOSIGNAL);
+    const char *reply = hear(fd);
+    assert_true(reply[0] == '\0' || strncmp(reply, "HTTP/1.1 ", 9) == 0);
+    document_check(reply);
+}
+
+#define REQUEST(line, headers, body) \
+    FUZZ_TEXT(line " HTTP/1.1\r\nHost: h\r\nConnection: close\r\n" headers "\r\n" body)
+
+static void any_request_is_answered(void **state)
+{
+    struct served *served = *state;
+    static const struct fuzz_text texts[] = {
+        REQUEST("GET /bkt?list-type=2&prefix=a%20/&delimiter=/&max-keys=3&start-after=b"
+                "&encoding-type=url&continuation-token=6162",
+                "", ""),
+        REQUEST("GET /bkt?prefix=k&marker=%C3%A9&fetch-owner=true", "", ""),
+        REQUEST("GET /bkt?uploads&key-marker=k&upload-id-marker=1", "", ""),
+        REQUEST("PUT /bkt/k%20/a+b",
+                "Content-Length: 5\r\nx-amz-meta-a: b\r\nx-amz-tagging: a=b&c=%20\r\n"
+                "x-amz-checksum-crc32: NhCmhg==\r\nContent-Type: text/plain\r\n"
+                "If-None-Match: *\r\n",
+                "hello"),
+        REQUEST("GET /bkt/k?response-content-type=a%2Fb&partNumber=1",
+                "Range: bytes=0-3\r\nIf-Modified-Since: Fri, 24 May 2013 00:00:00 GMT\r\n"
+                "If-Match: \"x\"\r\n",
+                ""),
+        REQUEST("PUT /bkt/copy",
+                "x-amz-copy-source: /bkt/k%20a?versionId=null\r\n"
+                "x-amz-metadata-directive: REPLACE\r\nContent-Length: 0\r\n",
+                ""),
+        REQUEST("POST /bkt/k?uploads", "x-amz-checksum-algorithm: CRC32C\r\nContent-Length: 0\r\n",
+                ""),
+        REQUEST("POST /bkt?delete", "Content-Length: 54\r\n",
+                "<Delete><Object><Key>a&amp;b</Key></Object>"
+                "</Delete>  "),
+        REQUEST("PUT /bkt/k?tagging", "Content-Length: 79\r\n",
+                "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag>"
+                "</TagSet></Tagging>    "),
+        REQUEST("PUT /bkt/k?partNumber=1&uploadId=no", "Content-Length: 1\r\n", "x")};
+    static const char *const words[] = {
+        "%00",        "%ff",           "%0d%0a",    "%3C",   "%1B",     "?acl",
+        "&uploadId=", "&partNumber=",  "max-keys=", "/..",   "bytes=-", "\r\n",
+        "x-amz-",     "Content-MD5: ", "DELETE ",   "HEAD ", NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 600);
+    has(ask(served, "PUT", "/bkt", "", ""), "HTTP/1.1 200 ");
+    has(ask(served, "PUT", "/bkt/k", "", "hello"), "HTTP/1.1 200 ");
+    fuzz_run(&fuzz, take_any_request, served);
+    has(ask(served, "GET", "/bkt?list-type=2", "", ""), "<Name>bkt</Name>");
+}
+
 static int serve_clients(const char *directory, const char *keys_path)
 {
     struct served served = {0};
@@ -181,6 +273,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(errors_are_documents, setup, teardown),
         cmocka_unit_test_setup_teardown(hosts_name_buckets, setup, teardown),
         cmocka_unit_test_setup_teardown(keys_are_not_tidied, setup, teardown),
+        cmocka_unit_test_setup_teardown(any_request_is_answered, setup, teardown),
     };
     return cmocka_run_group_tests_name("s3 protocol", tests, NULL, NULL);
 }

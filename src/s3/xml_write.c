@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/memory.h"
+#include "http/text.h"
 
 #define ROOM_FIRST 1024
 
@@ -62,30 +63,16 @@ void s3_xml_begin(struct s3_xml *xml, const char *root)
     add_text(xml, " xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
 }
 
-static const char *escape_of(char c)
-{
-    switch (c) {
-    case '&': return "&amp;";
-    case '<': return "&lt;";
-    case '>': return "&gt;";
-    case '"': return "&quot;";
-    case '\r': return "&#13;";
-    case '\t': return "&#9;";
-    case '\n': return "&#10;";
-    default: return (unsigned char)c < 0x20 ? "\xef\xbf\xbd" : NULL;
-    }
-}
-
 void s3_xml_content(struct s3_xml *xml, const char *text)
 {
-    const char *plain = text;
-    for (; *text != '\0'; text++) {
-        const char *escape = escape_of(*text);
+    const char *plain = text, *end = text + strlen(text);
+    for (size_t bytes; text < end; text += bytes) {
+        const char *escape = http_xml_escape(text, (size_t)(end - text), &bytes);
         if (escape == NULL)
             continue;
         add(xml, plain, (size_t)(text - plain));
         add_text(xml, escape);
-        plain = text + 1;
+        plain = text + bytes;
     }
     add(xml, plain, (size_t)(text - plain));
 }
