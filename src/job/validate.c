@@ -28,6 +28,7 @@
 #define MATCH_STEPS_MAX  200000
 #define LIST_SHOWN_MAX   20
 #define CONSTRAINT_BYTES 1024
+#define SECONDS_MAX      1e12 /* of a time since 1970: some 30,000 years */
 
 struct job_validator {
     const struct job_model *model;
@@ -364,7 +365,8 @@ static void check_number(struct walk *walk, size_t index, const json_t *value)
     double number = json_number_value(value);
     if (!json_is_number(value)) {
         refuse_type(walk, value, names[kind]);
-    } else if (kind != JOB_FLOAT && number != floor(number)) {
+    } else if (kind != JOB_FLOAT &&
+               (number != floor(number) || (json_is_real(value) && fabs(number) >= 0x1p63))) {
         stop(walk, kind == JOB_INTEGER ? "NUMBER_VALUE cannot be converted to Integer"
                                        : "NUMBER_VALUE cannot be converted to Long");
     } else if (kind == JOB_INTEGER && (number > INT32_MAX || number < INT32_MIN)) {
@@ -481,7 +483,7 @@ static void check(struct walk *walk, size_t index, const json_t *value)
             refuse_type(walk, value, "Boolean");
         break;
     case JOB_TIMESTAMP:
-        if (!json_is_number(value))
+        if (!json_is_number(value) || fabs(json_number_value(value)) > SECONDS_MAX)
             refuse_type(walk, value, "Timestamp");
         break;
     }

@@ -16,6 +16,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "support/fuzz.h"
 
 static struct job_validator *validator;
 
@@ -204,6 +205,8 @@ static void test_values_of_wrong_types(void **state)
                  "NUMBER_VALUE cannot be converted to Integer");
     expect_fault("ListTrainingJobs", "{\"MaxResults\":4294967296}", type,
                  "NUMBER_VALUE cannot be converted to Integer");
+    expect_fault("ListTrainingJobs", "{\"CreationTimeAfter\":1e300}", type,
+                 "NUMBER_VALUE cannot be converted to Timestamp");
     expect_fault("CreateTrainingJob", "{\"EnableNetworkIsolation\":\"yes\"}", type,
                  "STRING_VALUE cannot be converted to Boolean");
 }
@@ -239,35 +242,35 @@ static void test_long_names_end_soon(void **state)
     check("ListTags", text, &fault);
 }
 
-static uint32_t next_random(uint32_t *seed)
+static void take_damaged(void *user, char *text, size_t count, uint64_t round)
 {
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
+    struct job_fault fault = {0};
+    json_t *request = json_loadb(text, count, JSON_DECODE_ANY, NULL);
+    size_t operation = (size_t)fuzz_below(&round, job_model_sagemaker.operation_count);
+    (void)user;
+    if (request != NULL &&
+        !job_validate(validator, &job_model_sagemaker.operations[operation], request, &fault)) {
+        json_t *answer = json_pack("{s:s, s:s}", "__type", fault.type, "message", fault.text);
+        assert_non_null(answer);
+        json_decref(answer);
+    }
+    json_decref(request);
 }
 
 /* Damaged requests, against all operations: a fault has a type and a text in UTF-8. */
 static void test_damaged_requests(void **state)
 {
+    static const struct fuzz_text texts[] = {
+        FUZZ_TEXT(create),
+        FUZZ_TEXT("{\"ResourceArn\":\"arn:aws:sagemaker:us-east-1:111122223333:training-job/a\","
+                  "\"Tags\":[{\"Key\":\"k\",\"Value\":\"v\"}],\"MaxResults\":10,"
+                  "\"CreationTimeAfter\":1763841600.5,\"SearchExpression\":{\"Filters\":[{}]}}")};
+    static const char *const words[] = {
+        "null",  "true", "{}", "[]", "\"\"", "[[[[", "\\u0000", "\\ud83d\\udc1f", "\"MaxResults\":",
+        "1e308", NULL};
+    struct fuzz fuzz = FUZZ(texts, words, 8000);
     (void)state;
-    static const char pieces[] = "{}[]\",:0-.\\uaE\xC3\xA4 tn";
-    uint32_t seed = 3;
-    for (int round = 0; round < 5000; round++) {
-        char text[sizeof(create)];
-        struct job_fault fault = {0};
-        memcpy(text, create, sizeof(create));
-        for (uint32_t i = 0; i <= next_random(&seed) % 4; i++)
-            text[next_random(&seed) % (sizeof(create) - 1)] =
-                pieces[next_random(&seed) % (sizeof(pieces) - 1)];
-        json_t *request = json_loads(text, JSON_DECODE_ANY, NULL);
-        size_t operation = next_random(&seed) % job_model_sagemaker.operation_count;
-        if (request != NULL &&
-            !job_validate(validator, &job_model_sagemaker.operations[operation], request, &fault)) {
-            json_t *answer = json_pack("{s:s, s:s}", "__type", fault.type, "message", fault.text);
-            assert_non_null(answer);
-            json_decref(answer);
-        }
-        json_decref(request);
-    }
+    fuzz_run(&fuzz, take_damaged, NULL);
 }
 
 int main(void)

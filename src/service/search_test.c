@@ -161,6 +161,12 @@ static void test_times(void **state)
     assert_true(service_time_read("1970-01-01T00:00:01.25Z", &ms) && ms == 1250);
     assert_true(service_time_read("1970-01-01 00:00:01+00:00", &ms) && ms == 1000);
     assert_true(service_time_read("12.5", &ms) && ms == 12500);
+    assert_true(service_time_read("-12.5", &ms) && ms == -12500);
+    assert_false(service_time_read("1e300", &ms));
+    assert_false(service_time_read("nan", &ms));
+    assert_false(service_time_read("-inf", &ms));
+    assert_false(service_time_read("1970-01-01T00:00:01.5e30Z", &ms));
+    assert_false(service_time_read("1970-01-01T00:00:01.Z", &ms));
     assert_false(service_time_read("", &ms));
     assert_false(service_time_read("1970-13-01", &ms));
     assert_false(service_time_read("1970-01-01x", &ms));

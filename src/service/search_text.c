@@ -5,6 +5,7 @@
  */
 #include "service/search_text.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,8 @@
 
 #include "service/sql.h"
 
-#define NAME_BYTES 512
+#define NAME_BYTES  512
+#define SECONDS_MAX 1e12 /* some 30,000 years */
 
 enum kind { KIND_TEXT, KIND_NUMBER, KIND_TIME };
 
@@ -83,7 +85,7 @@ static bool number_read(const char *text, double *out)
 {
     char *end;
     *out = strtod(text, &end);
-    return end != text && *end == '\0';
+    return end != text && *end == '\0' && isfinite(*out);
 }
 
 bool service_time_read(const char *text, int64_t *ms)
@@ -92,18 +94,17 @@ bool service_time_read(const char *text, int64_t *ms)
                                         "%Y-%m-%d"};
     double seconds;
     if (number_read(text, &seconds)) {
-        *ms = (int64_t)(seconds * 1000);
-        return true;
+        *ms = fabs(seconds) <= SECONDS_MAX ? (int64_t)(seconds * 1000) : 0;
+        return fabs(seconds) <= SECONDS_MAX;
     }
     for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
         struct tm parts = {0};
         const char *rest = strptime(text, forms[i], &parts);
-        char *end;
         if (rest == NULL)
             continue;
-        double fraction = *rest == '.' ? strtod(rest, &end) : 0;
-        if (*rest == '.')
-            rest = end;
+        size_t digits = *rest == '.' ? strspn(rest + 1, "0123456789") : 0;
+        double fraction = digits > 0 ? strtod(rest, NULL) : 0;
+        rest += digits > 0 ? digits + 1 : 0;
         if (*rest != '\0' && strcmp(rest, "Z") != 0 && strcmp(rest, "+00:00") != 0)
             continue;
         *ms = (int64_t)timegm(&parts) * 1000 + (int64_t)(fraction * 1000);
