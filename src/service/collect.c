@@ -13,6 +13,7 @@
 #include "service/metrics.h"
 #include "service/prepare.h"
 
+#define INTERNAL      "InternalServerError"
 #define COLLECT_TRIES 3
 #define LOST_TEXT                                                                                \
     "InternalServerError: We encountered an internal error. Please try again. (Nothing is left " \
@@ -47,6 +48,13 @@ static bool is_lost(const struct job_record *record)
     return record->outcome == JOB_INTERRUPTED || record->outcome == JOB_NOT_STARTED;
 }
 
+static void lost_say(const char *reason, char out[SERVICE_REASON_BYTES])
+{
+    size_t used = (size_t)snprintf(out, SERVICE_REASON_BYTES, INTERNAL ": ");
+    job_clean_text(reason, strlen(reason), JOB_REASON_CHARS_MAX - used, out + used,
+                   SERVICE_REASON_BYTES - used);
+}
+
 static void end_decide(const struct service_job *job, const struct job_record *record,
                        struct service_end *end)
 {
@@ -62,9 +70,8 @@ static void end_decide(const struct service_job *job, const struct job_record *r
     end->which = SERVICE_FAILED;
     if (is_lost(record) && atomic_load(&job->stop_wanted))
         end->which = stopped_as(job, end->ended_ms);
-    else if (is_lost(record) && strncmp(record->reason, "InternalServerError", 19) != 0)
-        snprintf(end->reason, sizeof(end->reason), "InternalServerError: %.*s",
-                 JOB_REASON_CHARS_MAX - 32, record->reason);
+    else if (is_lost(record) && strncmp(record->reason, INTERNAL, strlen(INTERNAL)) != 0)
+        lost_say(record->reason, end->reason);
     else
         snprintf(end->reason, sizeof(end->reason), "%s", record->reason);
 }

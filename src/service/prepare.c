@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "job/description.h"
+#include "job/outcome.h"
 #include "job/start.h"
 #include "job/supervisor.h"
 #include "logs/logs.h"
@@ -25,13 +26,14 @@ void service_reason(enum shoal_status status, char out[SERVICE_REASON_BYTES])
     static const char *const words[] = {"ClientError", "InternalServerError", "AlgorithmError",
                                         "CapacityError"};
     const char *text = base_error_text();
+    const char *kind = (int)status < 200 ? "ClientError: " : "InternalServerError: ";
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (strncmp(text, words[i], strlen(words[i])) == 0) {
-            snprintf(out, SERVICE_REASON_BYTES, "%s", text);
-            return;
-        }
-    snprintf(out, SERVICE_REASON_BYTES, "%s: %s",
-             (int)status < 200 ? "ClientError" : "InternalServerError", text);
+        if (strncmp(text, words[i], strlen(words[i])) == 0)
+            kind = "";
+    size_t used = (size_t)snprintf(out, SERVICE_REASON_BYTES, "%s", kind);
+    /* Texts that are cut short may end within a character, and JSON has none of these. */
+    job_clean_text(text, strlen(text), JOB_REASON_CHARS_MAX - used, out + used,
+                   SERVICE_REASON_BYTES - used);
 }
 
 struct preparation {

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/status.h"
+#include "service/prepare.h"
 #include "service/record_fixture.h"
 
 struct fixture {
@@ -142,6 +143,22 @@ static void test_attempts_add_up(void **state)
     assert_string_equal(row.reason, "because");
 }
 
+/* An error's text that is cut within a character is the reason up to it: JSON takes no half ones.
+ */
+static void test_reasons_are_utf8(void **state)
+{
+    char reason[SERVICE_REASON_BYTES];
+    (void)state;
+    base_error(SHOAL_ERR_ARGUMENT, "no object s3://bkt/%.4s", "a\xE2\x82\xAC\xE2\x82\xAC");
+    service_reason(SHOAL_ERR_ARGUMENT, reason);
+    assert_string_equal(reason, "ClientError: no object s3://bkt/a\xE2\x82\xAC");
+    base_error(SHOAL_ERR_SYSTEM, "CapacityError: %.3s", "a\xE2\x82\xAC");
+    service_reason(SHOAL_ERR_SYSTEM, reason);
+    json_t *text = json_string(reason);
+    assert_non_null(text);
+    json_decref(text);
+}
+
 static void test_names_differ_in_more_than_case(void **state)
 {
     struct fixture *fixture = *state;
@@ -240,6 +257,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_job_that_is_being_stopped_stays_so_until_its_end,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_attempts_add_up, setup, teardown),
+        cmocka_unit_test(test_reasons_are_utf8),
         cmocka_unit_test_setup_teardown(test_names_differ_in_more_than_case, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nothing_is_left_of_a_deleted_job, setup, teardown),
         cmocka_unit_test_setup_teardown(test_jobs_of_the_first_version_are_kept, setup, teardown),
