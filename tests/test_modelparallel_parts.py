@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import collections
 import json
+import os
+import random
 import sys
 
 import pytest
@@ -86,6 +88,7 @@ def test_the_environment_has_it(monkeypatch):
         ({"partitions": 2, "ddp": True, "ddp_port": -1}, "an integer from 0 to 65535, not -1"),
         ({"partitions": 2, "sdp_gradient_clipping": "1"}, "a number of at least 0, not '1'"),
         ([("partitions", 2)], "must be a dictionary, not list"),
+        ({"partitions": 2, 3: 4}, "are texts, not 3"),
     ],
 )
 def test_a_wrong_configuration_names_the_key(parameters, text):
@@ -135,11 +138,47 @@ def test_the_distribution_dictionary_is_taken():
             "which is given anyway",
         ),
         ({"torch_distributed": {"enabled": True}}, "'torch_distributed' does not go with"),
+        (
+            {"smdistributed": {"modelparallel": {"enabled": True, "parameters": [2]}}},
+            "must be a dictionary, not list",
+        ),
+        (
+            {"smdistributed": {"modelparallel": {"enabled": True, "parameters": "a\0"}}},
+            "no file: ",
+        ),
     ],
 )
 def test_a_wrong_distribution_dictionary_is_refused(changes, text):
     with pytest.raises(ConfigurationError, match=text):
         Config(distribution(**changes))
+
+
+WORDS = [
+    "partitions", "ddp", "memory_weight", "smdistributed", "modelparallel", "enabled", "null",
+    "true", "NaN", "Infinity", "1e999", "9" * 5000, "[" * 3000, "{", "}", "]", ":", ",", '"', "\\u",
+    "-0", "\ud83d",
+]
+
+
+def test_any_text_is_a_configuration_or_refused(monkeypatch):
+    """Two texts that are right, changed at random: never another error."""
+    texts = [
+        json.dumps({"partitions": 2, "microbatches": 4, "ddp": True, "memory_weight": 0.5}),
+        json.dumps(distribution()),
+    ]
+    random_ = random.Random(7)
+    taken = 0
+    for turn in range(2000):
+        text = texts[turn % 2]
+        for _ in range(random_.randrange(4)):
+            at = random_.randrange(len(text) + 1)
+            text = text[:at] + random_.choice(WORDS) + text[at + random_.randrange(8) :]
+        monkeypatch.setattr(os, "environ", {"SM_HP_MP_PARAMETERS": text})
+        try:
+            taken += Config().partitions > 0
+        except ConfigurationError as error:
+            assert str(error)
+    assert 0 < taken < 2000
 
 
 def test_processes_per_host_are_compared_with_those_here(monkeypatch):

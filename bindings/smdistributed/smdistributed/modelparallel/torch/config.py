@@ -152,6 +152,8 @@ NOT_THERE = {
 
 def _own_name(name: str) -> str:
     """Of a key that may be given by an older name."""
+    if not isinstance(name, str):
+        raise ConfigurationError(f"the keys of the configuration are texts, not {name!r}")
     for own, key in KEYS.items():
         if name == own or name in key.also:
             return own
@@ -258,11 +260,26 @@ def _from_distribution(distribution: Mapping[str, Any]) -> Mapping[str, Any]:
 def _read_file(path: str) -> Any:
     """The SDK takes the name of a JSON file in place of the keys."""
     try:
-        return json.loads(Path(path).read_text())
-    except OSError as error:
+        text = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
         raise ConfigurationError(f"'parameters' is no dictionary, and no file: {error}") from None
-    except json.JSONDecodeError as error:
-        raise ConfigurationError(f"'parameters': {path} is not JSON: {error}") from None
+    return _parse(text, f"'parameters': {path}")
+
+
+def _parse(text: str | bytes, where: str) -> Any:
+    """JSON, or the error that says where it is none: also bytes that are no text, numbers of
+    thousands of digits, thousands of levels."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{where} is not JSON: {error}") from None
+
+
+def _must_be_dictionary(parameters: Any) -> None:
+    if not isinstance(parameters, Mapping):
+        raise ConfigurationError(
+            f"the configuration must be a dictionary, not {type(parameters).__name__}"
+        )
 
 
 class Config:
@@ -280,12 +297,10 @@ class Config:
     def __init__(self, parameters: Mapping[str, Any] | None = None):
         if parameters is None:
             parameters = _from_environment()
-        if not isinstance(parameters, Mapping):
-            raise ConfigurationError(
-                f"the configuration must be a dictionary, not {type(parameters).__name__}"
-            )
+        _must_be_dictionary(parameters)
         if "smdistributed" in parameters:
             parameters = _from_distribution(parameters)
+            _must_be_dictionary(parameters)
         given = _given(parameters)
         values: dict[str, Any] = {}
         for name, key in KEYS.items():
@@ -327,7 +342,4 @@ def _from_environment() -> Mapping[str, Any]:
             f"smp.init() was given no configuration, and {VARIABLE} is not set: pass a dictionary, "
             "or start with shoal run --model-parallel '{\"partitions\": 2}' ..."
         )
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigurationError(f"{VARIABLE} is not JSON: {error}") from None
+    return _parse(text, VARIABLE)
