@@ -18,17 +18,19 @@ needs_service = pytest.mark.skipif(
 
 
 class Service:
-    """A service in a directory of its own."""
+    """A service in a directory of its own, started by the command `before`, if there is one."""
 
-    def __init__(self, folder, *arguments):
+    def __init__(self, folder, *arguments, before=()):
         self.folder = Path(folder)
         self.process = subprocess.Popen(
-            [SHOAL, "serve", "--dir", folder, "--listen", "127.0.0.1:0", *arguments],
+            [*before, SHOAL, "serve", "--dir", folder, "--listen", "127.0.0.1:0", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         self.url = self.process.stdout.readline().strip()
         self.is_tls = self.url.startswith("https://")
         assert self.is_tls or self.url.startswith("http://"), self.process.stderr.read()
+        if before:  # it may have mounts of its own
+            self.folder = Path(f"/proc/{self.process.pid}/root{folder}")
         words = (self.folder / "keys").read_text().splitlines()[1].split()
         self.key, self.secret = words[:2]
 

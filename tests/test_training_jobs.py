@@ -21,8 +21,9 @@ ENDED = ("Completed", "Failed", "Stopped")
 class Jobs:
     """A service whose images are this machine itself, with a bucket, and a client."""
 
-    def __init__(self, folder, images="* root=/\n"):
+    def __init__(self, folder, images="* root=/\n", before=()):
         self.folder = folder
+        self.before = before
         folder.mkdir(mode=0o700)
         (folder / "images.conf").write_text(images)
         (folder / "instances.conf").write_text("ml.all cores=all\n* cores=1/64 memory=1/64\n")
@@ -30,7 +31,7 @@ class Jobs:
         self.service.client("s3").create_bucket(Bucket="data")
 
     def start(self):
-        self.service = Service(self.folder)
+        self.service = Service(self.folder, before=self.before)
         self.client = self.service.client("sagemaker", parameter_validation=False)
 
     def kill(self):
@@ -550,3 +551,25 @@ def test_a_service_that_comes_back_on_another_port_has_the_jobs_and_they_have_it
     jobs.go("one")
     assert jobs.wait("one", *ENDED)["TrainingJobStatus"] == "Completed"
     assert jobs.output("one") == [["up", "HTTP/1.1 403"]]
+
+
+SMALL_DISK = """
+mount -t tmpfs -o size=24m,mode=0700 tmpfs "$0"
+echo '* root=/' > "$0"/images.conf
+echo '* cores=1/64 memory=1/64' > "$0"/instances.conf
+exec "$@"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a small disk of its own")
+def test_a_job_that_fills_the_disk_ends_and_the_next_one_runs(tmp_path):
+    """What it has filled goes only when its end has been written, for which there is room."""
+    folder = tmp_path / "service"
+    jobs = Jobs(folder, before=["unshare", "-m", "sh", "-euc", SMALL_DISK, folder])
+    jobs.create("fills", "cat /dev/zero > /opt/ml/model/all")
+    job = jobs.wait("fills", *ENDED)
+    assert job["TrainingJobStatus"] == "Failed"
+    assert "No space left on device" in job["FailureReason"], job
+    jobs.create("next", "echo fine > /opt/ml/model/word")
+    assert jobs.wait("next", *ENDED)["TrainingJobStatus"] == "Completed"
+    assert jobs.service.stop()[0] == 0

@@ -3,6 +3,7 @@
 #include "base/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 size_t base_file_write(int fd, const void *data, size_t bytes, int64_t start)
@@ -20,4 +21,19 @@ size_t base_file_write(int fd, const void *data, size_t bytes, int64_t start)
         done += (size_t)written;
     }
     return done;
+}
+
+void base_file_reserve(const char *path, int64_t bytes)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return;
+    if (fallocate(fd, 0, 0, bytes) != 0)
+        unlink(path);
+    close(fd);
+}
+
+bool base_file_reserve_use(const char *path)
+{
+    return unlink(path) == 0;
 }

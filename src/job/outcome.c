@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/status.h"
 #include "base/utf8.h"
 #include "launch/process.h"
@@ -26,6 +27,7 @@
 #define TAIL_LINES_BYTES 1200
 #define PATH_BYTES       4096
 #define ENDING_CHARS_MAX 160
+#define RECORD_BYTES     (64 << 10)
 
 /* ---- names ---- */
 
@@ -181,11 +183,29 @@ static bool write_synced(const char *path, const char *text)
     return good;
 }
 
+static bool reserve_path(const char *folder, char path[PATH_BYTES])
+{
+    return snprintf(path, PATH_BYTES, "%s/" JOB_EXIT_FILE ".reserve", folder) < PATH_BYTES;
+}
+
+void job_record_reserve(const char *folder)
+{
+    char path[PATH_BYTES];
+    if (reserve_path(folder, path))
+        base_file_reserve(path, RECORD_BYTES);
+}
+
+static bool write_renamed(const char *fresh, const char *path, const char *text)
+{
+    return write_synced(fresh, text) && rename(fresh, path) == 0;
+}
+
 enum shoal_status job_record_write(const char *folder, const struct job_record *record,
                                    const struct job_instances *instances)
 {
-    char path[PATH_BYTES], fresh[PATH_BYTES];
-    if (snprintf(fresh, sizeof(fresh), "%s/" JOB_EXIT_FILE ".new", folder) >= PATH_BYTES)
+    char path[PATH_BYTES], fresh[PATH_BYTES], reserve[PATH_BYTES];
+    if (!reserve_path(folder, reserve) ||
+        snprintf(fresh, sizeof(fresh), "%s/" JOB_EXIT_FILE ".new", folder) >= PATH_BYTES)
         return base_error(SHOAL_ERR_ARGUMENT, "the path %s is too long", folder);
     snprintf(path, sizeof(path), "%s/" JOB_EXIT_FILE, folder);
     json_t *document = record_json(record, instances);
@@ -193,7 +213,8 @@ enum shoal_status job_record_write(const char *folder, const struct job_record *
     json_decref(document);
     if (text == NULL)
         return base_error(SHOAL_ERR_MEMORY, "no memory for a job's record");
-    bool written = write_synced(fresh, text) && rename(fresh, path) == 0;
+    bool written = write_renamed(fresh, path, text) ||
+                   (base_file_reserve_use(reserve) && write_renamed(fresh, path, text));
     int error_number = errno;
     free(text);
     if (!written)

@@ -54,6 +54,8 @@ struct job_record {
     int64_t started_ms, ended_ms;              /* since 1970; 0: never */
 };
 
+/* Keeps room for the record in the job's folder: the job may fill the disk before it ends. */
+void job_record_reserve(const char *folder);
 /* Writes exit.json. `instances` may be NULL when there were none. */
 enum shoal_status job_record_write(const char *folder, const struct job_record *record,
                                    const struct job_instances *instances);

@@ -266,6 +266,7 @@ static enum shoal_status take_charge(struct supervisor *supervisor)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "entering the job's folder %s",
                                 supervisor->folder);
     TRY(take_lock(supervisor));
+    job_record_reserve(supervisor->folder);
     TRY(job_description_read(supervisor->folder, &supervisor->description));
     TRY(take_signals(supervisor));
     return supervisor_listen(supervisor);

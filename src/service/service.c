@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "service/record.h"
 #include "service/service_state.h"
+#include "service/step.h"
 
 static enum shoal_status folder_make(const char *directory, const char *name)
 {
@@ -47,6 +48,8 @@ static enum shoal_status parts_open(struct service *service, const struct servic
     if (strlen(options->directory) >= sizeof(service->directory))
         return base_error(SHOAL_ERR_ARGUMENT, "the directory's name is too long");
     snprintf(service->directory, sizeof(service->directory), "%s", options->directory);
+    snprintf(service->reserve, sizeof(service->reserve), "%s/reserve", service->directory);
+    service_reserve_take(service);
     service->store = options->store;
     service->logs = options->logs;
     if (options->key_id != NULL) {

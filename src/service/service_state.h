@@ -16,6 +16,7 @@
 
 struct service {
     char directory[SERVICE_DIRECTORY_BYTES];
+    char reserve[SERVICE_PATH_BYTES]; /* room on the disk for what is said of jobs */
     char *address;
     char *key_id, *secret; /* NULL: none */
     struct s3_store *store;

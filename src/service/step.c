@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "job/supervisor.h"
@@ -19,6 +20,7 @@
 #include "service/pool.h"
 #include "service/prepare.h"
 
+#define RESERVE_BYTES  (4 << 20)
 #define RESTART_MS     1000 /* doubled with every attempt */
 #define RESTART_MS_MAX 60000
 #define ATTACH_MS      2000
@@ -41,7 +43,18 @@ static enum shoal_status commit_apply(struct sql_write *write, struct sql_databa
 enum shoal_status service_commit(struct service *service, service_change change, void *user)
 {
     struct commit commit = {.write = {.apply = commit_apply}, .change = change, .user = user};
+    enum shoal_status status = sql_writer_run(&service->writer, &commit.write);
+    if (status != SHOAL_ERR_SYSTEM || !base_file_reserve_use(service->reserve))
+        return status;
+    commit = (struct commit){.write = {.apply = commit_apply}, .change = change, .user = user};
     return sql_writer_run(&service->writer, &commit.write);
+}
+
+/* A job may fill the disk, and what it has filled goes only when its end has been written. So
+ * there is room that nobody takes until a commit about a job fails. */
+void service_reserve_take(const struct service *service)
+{
+    base_file_reserve(service->reserve, RESERVE_BYTES);
 }
 
 /* ---- folders ---- */
@@ -60,6 +73,7 @@ static void folder_clear(struct service *service, const struct service_job *job)
     service_job_folder(service, job, path);
     if (service_folder_remove(path) != SHOAL_OK)
         base_log(BASE_LOG_WARN, "training job %s: %s", job->name, base_error_text());
+    service_reserve_take(service);
 }
 
 /* ---- ends ---- */

@@ -29,7 +29,9 @@ enum shoal_status service_step_end(struct service *service, struct service_job *
 enum shoal_status service_step_again(struct service *service, struct service_job *job,
                                      const struct service_end *end);
 
-/* Commits a change of the database; waits for it. */
+/* Keeps room on the disk for such commits, where there is some. */
+void service_reserve_take(const struct service *service);
+/* Commits a change of the database; waits for it. On a full disk it takes the room that is kept. */
 typedef enum shoal_status (*service_change)(struct sql_database *database, void *user);
 enum shoal_status service_commit(struct service *service, service_change change, void *user);
 
