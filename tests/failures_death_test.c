@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -225,6 +226,86 @@ static void kill_one_after_the_other(struct board *board, const pid_t *pids)
     }
 }
 
+/* ---- after the last operation
+ * ---------------------------------------------------------------------------------------------- */
+
+enum { LAST_LATER = 1, LAST_LARGE = 2, LAST_BY_EXIT = 4, LAST_VARIANTS = 8 };
+
+/* The victim ends as soon as it has the last sum. What the others need of it is there by then. */
+static int end_after_last_sum(shoal_group_t group, struct board *board)
+{
+    int rank = shoal_group_rank(group);
+    bool large = board->variant & LAST_LARGE, later = board->variant & LAST_LATER;
+    CHECK(scenario_sum(group, 1000, false));
+    atomic_store(&board->stage[rank], 1);
+    if (is_victim(board, rank) && !large)
+        REQUIRE(board_wait(&board->go, 1) == 0);
+    CHECK(scenario_sum(group, large ? LARGE : 100, later));
+    if (is_victim(board, rank) && board->variant & LAST_BY_EXIT)
+        exit(0);
+    if (is_victim(board, rank))
+        return 0;
+    atomic_store(&board->stage[rank], 2);
+    REQUIRE(board_wait(&board->go, 2) == 0);
+    return check_cause(group, board, scenario_sum(group, 10, false));
+}
+
+static bool is_asleep(pid_t pid)
+{
+    char path[64], state = 0;
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
+    fclose(file);
+    return state == 'S';
+}
+
+/* The others stand still, each within the sum, while the victim takes its part in it and ends. */
+static void end_while_others_stand(struct board *board, const pid_t *pids)
+{
+    siginfo_t ended;
+    bool stand = !(board->variant & LAST_LARGE);
+    for (int rank = 0; rank < board->size; rank++)
+        if (board_wait(&board->stage[rank], 1))
+            return;
+    for (int rank = 0; stand && rank < board->size; rank++) {
+        while (!is_asleep(pids[rank]))
+            poll(NULL, 0, 1);
+        poll(NULL, 0, 5);
+        if (rank != board->victim)
+            kill(pids[rank], SIGSTOP);
+    }
+    atomic_store(&board->at_ns, scenario_now_ns());
+    atomic_store(&board->go, 1);
+    waitid(P_PID, (id_t)pids[board->victim], &ended, WEXITED | WNOWAIT);
+    for (int rank = 0; stand && rank < board->size; rank++)
+        if (rank != board->victim)
+            kill(pids[rank], SIGCONT);
+    for (int rank = 0; rank < board->size; rank++)
+        if (rank != board->victim && board_wait(&board->stage[rank], 2))
+            return;
+    atomic_store(&board->go, 2);
+}
+
+/* One that ends without exit takes what is on its way with it, but for what lies in memory. */
+static void test_after_last(void **state)
+{
+    (void)state;
+    for (const struct layout *layout = scenario_layouts; layout->size > 0; layout++)
+        for (int variant = layout->path == PATH_LOCAL ? 0 : LAST_BY_EXIT; variant < LAST_VARIANTS;
+             variant++) {
+            struct scenario scenario = {.layout = layout,
+                                        .timeout_ms = TIMEOUT_MS,
+                                        .variant = variant,
+                                        .victim = layout->size - 1,
+                                        .victim_stays = true,
+                                        .act = end_after_last_sum,
+                                        .meanwhile = end_while_others_stand};
+            scenario_run(&scenario);
+        }
+}
+
 /* ---- all of them
  * ---------------------------------------------------------------------------------------------- */
 
@@ -325,10 +406,15 @@ static void test_one_after_the_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_before),        cmocka_unit_test(test_after),
-        cmocka_unit_test(test_idle),          cmocka_unit_test(test_within),
-        cmocka_unit_test(test_with_requests), cmocka_unit_test(test_go_on_without),
-        cmocka_unit_test(test_two_at_once),   cmocka_unit_test(test_one_after_the_other),
+        cmocka_unit_test(test_before),
+        cmocka_unit_test(test_after),
+        cmocka_unit_test(test_after_last),
+        cmocka_unit_test(test_idle),
+        cmocka_unit_test(test_within),
+        cmocka_unit_test(test_with_requests),
+        cmocka_unit_test(test_go_on_without),
+        cmocka_unit_test(test_two_at_once),
+        cmocka_unit_test(test_one_after_the_other),
     };
     return cmocka_run_group_tests(tests, scenario_isolate, NULL);
 }

@@ -13,11 +13,7 @@ enum shoal_status api_check_group(shoal_group_t handle)
 {
     if (!handle)
         return base_error(SHOAL_ERR_ARGUMENT, "group is NULL: make one with shoal_group_create");
-    if (comm_forked())
-        return base_error(SHOAL_ERR_STATE,
-                          "this process was forked after shoal started; a child may not use its "
-                          "parent's groups: start it by exec, or fork before shoal_group_create");
-    return SHOAL_OK;
+    return comm_process_check();
 }
 
 /* Ranks that are all on one host have no network to spare. */
@@ -109,10 +105,7 @@ static enum shoal_status create(const struct shoal_group_options *options, shoal
         options = &whole;
     if (!out)
         return base_error(SHOAL_ERR_ARGUMENT, "out is NULL");
-    if (comm_forked())
-        return base_error(SHOAL_ERR_STATE,
-                          "this process was forked after shoal started: start it by exec, or fork "
-                          "before the first shoal_group_create");
+    TRY(comm_process_check());
     TRY(check_options(options));
     if (options->struct_bytes < sizeof(whole)) /* of a program that knows an older, shorter one */
         options = memcpy(&whole, options, options->struct_bytes);
@@ -275,7 +268,7 @@ enum shoal_status shoal_group_subset(shoal_group_t group, const int *ranks, int 
 
 enum shoal_status shoal_group_free(shoal_group_t group)
 {
-    if (!group)
+    if (!group || comm_process_departed())
         return SHOAL_OK;
     enum shoal_status status = api_check_group(group);
     if (status == SHOAL_OK && !take_back(api_group(group)))
@@ -283,9 +276,14 @@ enum shoal_status shoal_group_free(shoal_group_t group)
                                         "this group was freed already, or is none of shoal's"));
     if (status == SHOAL_OK)
         status = comm_group_close(api_group(group));
-    if (status == SHOAL_ERR_STATE && !comm_forked())
+    if (status == SHOAL_ERR_STATE && comm_process_check() == SHOAL_OK)
         hand_out(api_group(group), &group);
     return api_end(NULL, status);
+}
+
+void shoal_leave(void)
+{
+    comm_process_depart();
 }
 
 enum shoal_status shoal_group_abort(shoal_group_t handle, const char *reason)

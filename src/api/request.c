@@ -6,8 +6,7 @@ static enum shoal_status check_handle(const shoal_request_t *request)
 {
     if (!request || !*request)
         return base_error(SHOAL_ERR_ARGUMENT, "request is NULL, or was finished already");
-    if (comm_forked())
-        return base_error(SHOAL_ERR_STATE, "a forked child may not use its parent's requests");
+    TRY(comm_process_check());
     if (comm_request_is_idle((const struct comm_request *)*request))
         return base_error(SHOAL_ERR_ARGUMENT, "this request was finished already");
     return SHOAL_OK;

@@ -75,6 +75,7 @@ struct comm_world {
     struct comm_interrupt interrupt;
     struct shoal_counters counted; /* of groups that were freed */
     int counted_groups;
+    struct comm_world *next; /* of the process */
 };
 
 /* Joins. On success *root is the world's root group. */
@@ -87,6 +88,9 @@ enum shoal_status comm_world_create_server(const struct comm_serving *serving,
                                            struct comm_group **root);
 /* After all its groups but the root are freed. */
 void comm_world_free(struct comm_world *world);
+/* Says good-bye to the peers, once what is on its way has gone, after linger_ms at most. Only
+ * comm_world_free may follow. Token held, or no thread uses the engine. */
+void comm_world_depart(struct comm_world *world, int64_t linger_ms);
 /* Memory of this rank's region, which the ranks of the host share: not zeroed, 64-byte aligned. Any
  * thread. */
 enum shoal_status comm_shared_alloc(struct comm_world *world, size_t bytes, void **out);
@@ -102,6 +106,8 @@ enum shoal_status comm_group_open(struct comm_world *world, const int *members, 
 /* Gives the group, which has all ranks in their order, a companion of the same ranks and the
  * world's servers: group->served. Closed with it. */
 enum shoal_status comm_group_open_served(struct comm_group *group);
+/* How long a world whose root it is may wait for frames that are on their way when it is left. */
+int64_t comm_group_linger_ms(const struct comm_group *group);
 /* Ends its requests and frees it (a root: its world too). */
 enum shoal_status comm_group_close(struct comm_group *group);
 enum shoal_status comm_group_subset(struct comm_group *parent, const int *ranks, int count,
@@ -229,8 +235,19 @@ void comm_ring_peers(struct comm_world *world, const struct comm_group *group);
  * the kernel, while `dead` is set only when the engine moves. */
 bool comm_process_is_gone(const struct comm_world *world, int local_rank);
 
-/* True in a child made by fork after a world was created. */
-bool comm_forked(void);
-void comm_fork_guard(void);
+/* ---- the process (process.c)
+ * ---------------------------------------------------------------------------- */
+
+/* SHOAL_ERR_STATE in a child made by fork after a world was created, and at the process's end. */
+enum shoal_status comm_process_check(void);
+bool comm_process_departed(void);
+/* Leaves all worlds in good order; at exit by itself. Blocks for what is on its way to peers, a few
+ * seconds at most. Any thread. */
+void comm_process_depart(void);
+/* Before the first world is made. */
+void comm_process_watch(void);
+/* A world that stands, and one that is about to be freed. */
+void comm_process_add(struct comm_world *world);
+void comm_process_remove(const struct comm_world *world);
 
 #endif

@@ -333,6 +333,15 @@ void failure_heard(struct comm_engine *engine, struct comm_group *group, int pee
         tell_why(engine, group, rank);
 }
 
+/* What a same-host task needs may all be there, though the group has broken. */
+static void end_task(struct comm_engine *engine, struct comm_task *task)
+{
+    if (task->class->advance && task->class->advance(task))
+        engine_task_end(engine, task, SHOAL_OK);
+    else
+        engine_task_cancel(engine, task);
+}
+
 void comm_engine_group_broke(struct comm_engine *engine, struct comm_group *group)
 {
     while (atomic_load_explicit(&group->failure.state, memory_order_acquire) != 2)
@@ -346,7 +355,7 @@ void comm_engine_group_broke(struct comm_engine *engine, struct comm_group *grou
             group->local_fail(group->local);
     }
     while (group->first_task)
-        engine_task_cancel(engine, group->first_task);
+        end_task(engine, group->first_task);
 }
 
 void *failure_arriving(struct comm_engine *engine, struct comm_group *group, int peer,
@@ -438,7 +447,8 @@ static void break_by_leaving(struct comm_group *group, const struct comm_task *t
 {
     char who[160], what[128];
     comm_group_break(group, SHOAL_ERR_PEER_LOST,
-                     "%s left group '%s' in good order, but %s #%" PRIu64 " needs it",
+                     "%s left group '%s' (it freed it, or its process came to its end), but %s "
+                     "#%" PRIu64 " needs it",
                      comm_rank_text(group, rank, who, sizeof(who)), group->name,
                      comm_signature_text(&task->signature, what, sizeof(what)), task->sequence);
 }

@@ -287,30 +287,3 @@ void comm_ring_peers(struct comm_world *world, const struct comm_group *group)
             continue; /* its counter is full: it will wake */
     }
 }
-
-/* ---- fork
- * --------------------------------------------------------------------------------------------------------------
- */
-
-static atomic_bool forked;
-
-static void note_fork(void)
-{
-    atomic_store(&forked, true);
-}
-
-static void register_guard(void)
-{
-    pthread_atfork(NULL, NULL, note_fork);
-}
-
-void comm_fork_guard(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, register_guard);
-}
-
-bool comm_forked(void)
-{
-    return atomic_load_explicit(&forked, memory_order_relaxed);
-}

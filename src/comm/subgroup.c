@@ -125,6 +125,11 @@ enum shoal_status comm_group_subset(struct comm_group *parent, const int *ranks,
     1000 /* only texts of failures are on their way, some to ranks that left \
           */
 
+int64_t comm_group_linger_ms(const struct comm_group *group)
+{
+    return comm_group_broken(group) ? LINGER_BROKEN_MS : LINGER_MS;
+}
+
 /* Ends what is pending, by breaking the group on this rank only if there is something. */
 static void end_pending(struct comm_group *group)
 {
@@ -180,7 +185,7 @@ enum shoal_status comm_group_close(struct comm_group *group)
     comm_steer_finish(group);
     end_pending(group);
     if (root)
-        world->linger_ms = comm_group_broken(group) ? LINGER_BROKEN_MS : LINGER_MS;
+        world->linger_ms = comm_group_linger_ms(group);
     comm_progress_take(world);
     if (comm_group_broken(group))
         comm_engine_group_broke(world->engine, group); /* members are told before this rank goes */

@@ -369,7 +369,7 @@ static enum shoal_status create(const struct shoal_group_options *options,
                                 const struct comm_serving *serving, struct comm_group **root)
 {
     struct making *making = NULL;
-    comm_fork_guard();
+    comm_process_watch();
     TRY(BASE_NEW(&making, "the making of a group"));
     making->options = options;
     making->serving = serving;
@@ -387,6 +387,7 @@ static enum shoal_status create(const struct shoal_group_options *options,
         status = make_all(making);
     }
     if (status == SHOAL_OK) {
+        comm_process_add(making->world);
         *root = making->world->root;
     } else {
         meet_give_up(&making->meeting);
@@ -422,17 +423,24 @@ static void close_fd(int fd)
         close(fd);
 }
 
-void comm_world_free(struct comm_world *world)
+void comm_world_depart(struct comm_world *world, int64_t linger_ms)
 {
-    if (!world)
-        return;
     comm_progress_stop(world);
     if (world->host)
         atomic_store(&comm_region_control_of(&world->host->regions[world->local_rank])->left, 1);
     if (world->shm)
-        net_shm.close(world->shm, world->linger_ms);
+        net_shm.close(world->shm, linger_ms);
     if (world->tcp)
-        net_tcp.close(world->tcp, world->linger_ms);
+        net_tcp.close(world->tcp, linger_ms);
+    world->shm = world->tcp = NULL;
+}
+
+void comm_world_free(struct comm_world *world)
+{
+    if (!world)
+        return;
+    comm_process_remove(world);
+    comm_world_depart(world, world->linger_ms);
     comm_engine_free(world->engine);
     comm_region_close(&world->region);
     boot_host_free(world->host);

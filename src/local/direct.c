@@ -120,9 +120,10 @@ static unsigned char *output_of(const struct local_op *op, int rank)
  * ------------------------------------------------------------------------------------------------
  */
 
-static bool must_stop(const struct local_op *op)
+static bool must_stop(struct local_op *op)
 {
-    return comm_group_broken(op->local->group) || local_failed(op->local);
+    op->stopped = op->stopped || comm_group_broken(op->local->group) || local_failed(op->local);
+    return op->stopped;
 }
 
 /* Bytes [at, at + bytes) of all inputs, from in_at on, summed into all outputs, from out_at on. */
@@ -151,7 +152,7 @@ static void sum_piece(const struct local_op *op, const struct summing *summing, 
         kernel_copy(summing->outputs[i] + at, sum, bytes, op->streams);
 }
 
-static void sum_all(const struct local_op *op, const struct summing *summing, size_t bytes)
+static void sum_all(struct local_op *op, const struct summing *summing, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += PIECE_BYTES) {
         if (at % CHUNK_BYTES == 0 && must_stop(op))
@@ -161,7 +162,7 @@ static void sum_all(const struct local_op *op, const struct summing *summing, si
 }
 
 /* The own slice or part of all inputs. */
-static void work_sum(const struct local_op *op)
+static void work_sum(struct local_op *op)
 {
     const struct local_group *local = op->local;
     int rank = local->group->rank, size = local->group->size;
@@ -183,8 +184,7 @@ static void work_sum(const struct local_op *op)
     sum_all(op, &summing, run.count * op->elem_bytes);
 }
 
-static void copy(const struct local_op *op, unsigned char *to, const unsigned char *from,
-                 size_t bytes)
+static void copy(struct local_op *op, unsigned char *to, const unsigned char *from, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
         if (must_stop(op))
@@ -194,7 +194,7 @@ static void copy(const struct local_op *op, unsigned char *to, const unsigned ch
 }
 
 /* What lies in a rank's input for this one goes to the place of that rank's in the output. */
-static void work_copy(const struct local_op *op, int from)
+static void work_copy(struct local_op *op, int from)
 {
     int rank = op->local->group->rank;
     bool from_part = op->call.kind == COLL_ALLTOALL || op->call.kind == COLL_SCATTER;
@@ -207,7 +207,7 @@ static void work_copy(const struct local_op *op, int from)
          input_of(op, from) + from_at * op->elem_bytes, count * op->elem_bytes);
 }
 
-static void work_copies(const struct local_op *op)
+static void work_copies(struct local_op *op)
 {
     int rank = op->local->group->rank, size = op->local->group->size;
     switch (op->call.kind) {

@@ -26,7 +26,8 @@ void local_direct_consider(struct local_op *op);
 void local_direct_answer(const struct local_op *op, struct local_stamp *stamp);
 /* Whether that rank's stamp, which was seen, offers its buffers. */
 bool local_direct_offered(const struct local_op *op, int rank);
-/* This rank's part of the operation; all ranks have offered. Stops early if the group fails. */
+/* This rank's part of the operation; all ranks have offered. Stops early, and
+ * says so in op->stopped, if the group fails. */
 void local_direct_work(struct local_op *op);
 /* After a failure: returns when no peer touches this rank's memory any more. A peer that stands
  * still for long (it was stopped) may do so later; then the region keeps what is freed. */

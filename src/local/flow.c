@@ -43,15 +43,20 @@ static void mismatch(struct local_op *op, int rank, uint64_t theirs_packed)
                      comm_signature_text(&theirs, their_call, sizeof(their_call)));
 }
 
-/* That rank has started this operation too, with its call packed as `theirs`. */
-static void compare_calls(struct local_op *op, int rank, uint64_t theirs)
+/* That rank has started this operation too, with its call packed as `theirs`. False: the calls
+ * differ, and the group is broken. */
+static bool compare_calls(struct local_op *op, int rank, uint64_t theirs)
 {
     uint64_t *compared = &op->local->compared[rank];
-    if (theirs != op->signature)
+    if (theirs != op->signature) {
         mismatch(op, rank, theirs);
-    else if (*compared < op->sequence)
-        local_history_differs(op->local, rank, *compared, op->sequence - 1);
+        return false;
+    }
+    if (*compared < op->sequence &&
+        local_history_differs(op->local, rank, *compared, op->sequence - 1))
+        return false;
     *compared = op->sequence + 1;
+    return true;
 }
 
 /* Whether rank has put block b; its first block must be of the same operation. */
@@ -61,8 +66,8 @@ static bool has_put(struct local_op *op, int rank, uint64_t b)
     const struct local_stamp *stamp = &op->local->slots[rank]->stamps[block % LOCAL_STAMPS];
     if (atomic_load_explicit(&stamp->number, memory_order_acquire) < block + 1)
         return false;
-    if (b == 0)
-        compare_calls(op, rank, stamp->signature);
+    if (b == 0 && !compare_calls(op, rank, stamp->signature))
+        return false;
     if (b == 0 && op->offerable && op->way == LOCAL_BY_BLOCKS && local_direct_offered(op, rank))
         return atomic_load_explicit(&op->local->slots[rank]->staged, memory_order_acquire) > block;
     return true;
@@ -114,9 +119,8 @@ static bool block_is_free(struct local_op *op, uint64_t b)
     if (least < needed)
         return false;
     /* Each operation has a block or more, so all have started those before the last few. */
-    if (op->sequence > LOCAL_STAMPS)
-        local_history_catch_up(local, op->sequence - LOCAL_STAMPS);
-    return true;
+    return op->sequence <= LOCAL_STAMPS ||
+           local_history_catch_up(local, op->sequence - LOCAL_STAMPS);
 }
 
 static bool peer_is_ready(struct local_op *op, int rank, enum move move, uint64_t b)
@@ -152,13 +156,12 @@ static bool have_worked(struct local_op *op)
     return true;
 }
 
-static bool move_is_ready(struct local_op *op)
+/* Whether what the move needs of the peers is there. */
+static bool peers_are_ready(struct local_op *op)
 {
     struct local_group *local = op->local;
     enum move move = (enum move)op->move;
     uint64_t b;
-    if (comm_group_broken(local->group) || local_failed(local))
-        return true; /* the caller looks why */
     if (!local->attached && !local_find_peers(local))
         return false;
     if (op->way == LOCAL_OFFERED)
@@ -173,6 +176,27 @@ static bool move_is_ready(struct local_op *op)
         if (op->waits_for != local->group->rank && !peer_is_ready(op, op->waits_for, move, b))
             return false;
     return true;
+}
+
+static bool has_failed(const struct local_op *op)
+{
+    return comm_group_broken(op->local->group) || local_failed(op->local);
+}
+
+static bool move_is_ready(struct local_op *op)
+{
+    return has_failed(op) || peers_are_ready(op); /* the caller looks why it failed */
+}
+
+/* A peer that has done its part may end at once: then the group is broken, but the operation ends
+ * well if all that it needs is there, and the next one tells of the loss. Not where the peers'
+ * buffers are used: who has given up may have freed them. */
+static bool may_go_on(struct local_op *op)
+{
+    struct local_group *local = op->local;
+    local_adopt_failure(local);
+    return !local->given_up && op->way != LOCAL_OFFERED && !op->stopped &&
+           comm_group_health(local->group) == SHOAL_ERR_PEER_LOST && peers_are_ready(op);
 }
 
 /* Operations in which each rank needs a stamp of every other. */
@@ -202,8 +226,9 @@ static void publish_taken(struct local_op *op, uint64_t b)
         atomic_store_explicit(taken, op->first_block + b + 1, memory_order_release);
 }
 
-/* The first move on a block. Without memory for it the group is broken, and nothing published. */
-static void put(struct local_op *op, uint64_t b)
+/* The first move on a block. False: without memory for it the group is broken, and nothing
+ * published. */
+static bool put(struct local_op *op, uint64_t b)
 {
     struct local_stamp *stamp = &op->local->own->stamps[(op->first_block + b) % LOCAL_STAMPS];
     if (b == 0)
@@ -215,25 +240,26 @@ static void put(struct local_op *op, uint64_t b)
     else if (local_take_stage(op, b))
         local_put(op, b);
     else
-        return;
+        return false;
     stamp->signature = op->signature;
     publish(op, &stamp->number, b);
+    return true;
 }
 
-static void do_move(struct local_op *op, uint64_t b)
+static bool do_move(struct local_op *op, uint64_t b)
 {
     struct local_slot *own = op->local->own;
     switch ((enum move)op->move) {
-    case MOVE_PUT: put(op, b); break;
+    case MOVE_PUT: return put(op, b);
     case MOVE_REDUCE:
         local_reduce(op, b);
         publish(op, &own->reduced, b);
-        break;
+        return true;
     case MOVE_TAKE:
         local_take(op, b);
         publish_taken(op, b);
-        break;
-    default: break;
+        return true;
+    default: return true;
     }
 }
 
@@ -274,7 +300,8 @@ static void take_answer(struct local_op *op)
         count_bytes(op, COMM_WAY_DIRECT);
         local_direct_work(op);
         op->way = LOCAL_WORKED;
-        publish(op, &own->reduced, op->block_count - 1);
+        if (!op->stopped)
+            publish(op, &own->reduced, op->block_count - 1);
     } else if (local_take_stage(op, 0)) {
         count_bytes(op, staged_way(op));
         local_put(op, 0);
@@ -318,18 +345,16 @@ static bool advance(struct local_op *op)
         uint64_t b;
         if (!move_is_ready(op))
             return false;
-        if (comm_group_broken(op->local->group) || local_failed(op->local)) {
-            local_adopt_failure(op->local);
+        if (has_failed(op) && !may_go_on(op))
             return false;
-        }
         if (op->way == LOCAL_WORKED) {
             end_direct(op);
             return true;
         }
         if (op->way == LOCAL_OFFERED)
             take_answer(op);
-        else if (block_of(op, (enum move)op->move, &b))
-            do_move(op, b);
+        else if (block_of(op, (enum move)op->move, &b) && !do_move(op, b))
+            return false;
         if (op->way == LOCAL_BY_BLOCKS && next_move(op)) {
             learn(op);
             return true;
@@ -352,6 +377,7 @@ static void begin(struct local_op *op, struct comm_group *group, const struct co
     op->waits_for = 0;
     op->way = LOCAL_BY_BLOCKS;
     op->offers = false;
+    op->stopped = false;
     local_op_lay_out(op);
     local_direct_consider(op);
     op->first_block = local->next_block;
@@ -420,10 +446,12 @@ static void look_for_left(struct local_op *op)
         mark_behind(op, late);
     for (int i = 0; i < group->size; i++)
         if (left[i] && late[i])
-            comm_group_break(group, SHOAL_ERR_PEER_LOST,
-                             "%s left group '%s' in good order, but %s #%" PRIu64 " needs it",
-                             comm_rank_text(group, i, who, sizeof(who)), group->name,
-                             comm_signature_text(&signature, what, sizeof(what)), op->sequence);
+            comm_group_break(
+                group, SHOAL_ERR_PEER_LOST,
+                "%s left group '%s' (it freed it, or its process came to its end), but %s "
+                "#%" PRIu64 " needs it",
+                comm_rank_text(group, i, who, sizeof(who)), group->name,
+                comm_signature_text(&signature, what, sizeof(what)), op->sequence);
 }
 
 /* After a while in vain: does a peer run something else, or is it gone? */
@@ -552,6 +580,16 @@ static void wait_for_peers(struct local_op *op, int64_t *deadline_ns)
         break_by_timeout(op);
 }
 
+/* Ends it amid its moves. None after it may move: it would publish numbers that say that this one
+ * was done. */
+static void give_up(const struct local_op *op)
+{
+    op->local->given_up = true;
+    local_fail(op->local);
+    if (op->offers)
+        local_direct_quiesce(op);
+}
+
 static enum shoal_status run(struct comm_group *group, const struct comm_call *call,
                              struct comm_plan *plan, uint64_t sequence)
 {
@@ -559,13 +597,15 @@ static enum shoal_status run(struct comm_group *group, const struct comm_call *c
     struct local_op op;
     int64_t deadline_ns = 0;
     begin(&op, group, call, sequence);
-    while (!advance(&op) && !comm_group_broken(group))
+    for (;;) {
+        bool last = comm_group_broken(group);
+        if (advance(&op))
+            return SHOAL_OK;
+        if (last)
+            break;
         wait_for_peers(&op, &deadline_ns);
-    if (!comm_group_broken(group))
-        return SHOAL_OK;
-    local_fail(group->local);
-    if (op.offers)
-        local_direct_quiesce(&op);
+    }
+    give_up(&op);
     comm_progress_kick(group->world);
     return comm_group_health(group);
 }
@@ -587,10 +627,7 @@ static bool task_ready(struct comm_task *task)
 
 static void task_cancel(struct comm_task *task)
 {
-    const struct local_op *op = task->owner_run;
-    local_fail(task->group->local);
-    if (op->offers)
-        local_direct_quiesce(op);
+    give_up(task->owner_run);
 }
 
 static void task_late(struct comm_task *task, bool *late)

@@ -65,13 +65,14 @@ bool local_history_differs(struct local_group *local, int rank, uint64_t from, u
     return false;
 }
 
-void local_history_catch_up(struct local_group *local, uint64_t to)
+bool local_history_catch_up(struct local_group *local, uint64_t to)
 {
     for (int i = 0; i < local->group->size; i++) {
         if (i == local->group->rank || local->compared[i] > to)
             continue;
         if (local_history_differs(local, i, local->compared[i], to))
-            return;
+            return false;
         local->compared[i] = to + 1;
     }
+    return true;
 }

@@ -19,7 +19,8 @@ void local_history_note_call(struct local_group *local, const struct comm_call *
 /* Compares all that a peer has started from operation `from` to `to` with the own calls; the group
  * breaks at the first difference. True if there is one. */
 bool local_history_differs(struct local_group *local, int rank, uint64_t from, uint64_t to);
-/* Compares what was not compared yet up to operation `to`, which all peers have started. */
-void local_history_catch_up(struct local_group *local, uint64_t to);
+/* Compares what was not compared yet up to operation `to`, which all peers have started. False:
+ * there is a difference. */
+bool local_history_catch_up(struct local_group *local, uint64_t to);
 
 #endif

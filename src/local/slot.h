@@ -84,6 +84,7 @@ struct local_group {
     int *event_fds;            /* [size] */
     int *local_index;          /* [size] index in the host's tables */
     bool attached;             /* all slots are found */
+    bool given_up;             /* an operation ended amid its moves */
     size_t own_offset;
     size_t stage_taken[LOCAL_STAGES]; /* so much of each of the own blocks has its memory */
     size_t lent_taken[LOCAL_STAGES];  /* and of the peer's, where this rank writes those */
@@ -128,6 +129,7 @@ struct local_op {
     bool swaps;     /* two ranks: they change stages after every LOCAL_STAGES blocks */
     bool offerable; /* stamps of the first block hold answers */
     bool offers;    /* this rank's buffers can be used where they lie */
+    bool stopped;   /* its direct work ended early, because the group failed */
     enum local_way way;
     size_t elem_bytes;
     size_t bytes;         /* of the buffer or the largest part */

@@ -7,6 +7,7 @@ uses the same one and is not linked with it. ctypes lets other Python threads ru
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import ctypes.util
 import enum
@@ -218,6 +219,7 @@ def load() -> ctypes.CDLL:
 
 
 LIBRARY = load()
+atexit.register(LIBRARY.shoal_leave)  # children of multiprocessing end without exit()
 
 
 def check(status: int, group: int | None = None) -> None:
