@@ -115,6 +115,16 @@ static inline void object_put(struct trial *trial, const char *key, const char *
     assert_int_equal(put_text(trial->store, "bkt", key, text), S3_OK);
 }
 
+/* An object of "hello\n", packed by gzip. */
+static inline void hello_put_packed(struct trial *trial, const char *key)
+{
+    static const unsigned char packed[] = {0x1f, 0x8b, 0x08, 0,    0,    0,    0,    0,    0,
+                                           0x03, 0xcb, 0x48, 0xcd, 0xc9, 0xc9, 0xe7, 0x02, 0,
+                                           0x20, 0x30, 0x3a, 0x36, 6,    0,    0,    0};
+    struct s3_put_options options = {.bucket = "bkt", .key = key, .bytes = -1};
+    assert_int_equal(put_with(trial->store, &options, NULL, packed, sizeof(packed), NULL), S3_OK);
+}
+
 static inline void object_is(struct trial *trial, const char *key, const char *text)
 {
     char seen[4096] = "-";

@@ -164,11 +164,7 @@ static void record_io_wraps_each_object(void **state)
 static void gzip_is_unpacked_on_the_way(void **state)
 {
     struct trial *trial = *state;
-    static const unsigned char packed[] = {0x1f, 0x8b, 0x08, 0,    0,    0,    0,    0,    0,
-                                           0x03, 0xcb, 0x48, 0xcd, 0xc9, 0xc9, 0xe7, 0x02, 0,
-                                           0x20, 0x30, 0x3a, 0x36, 6,    0,    0,    0};
-    struct s3_put_options options = {.bucket = "bkt", .key = "in/a.gz", .bytes = -1};
-    assert_int_equal(put_with(trial->store, &options, NULL, packed, sizeof(packed), NULL), S3_OK);
+    hello_put_packed(trial, "in/a.gz");
     trial_job(trial, 1,
               PIPE("S3Prefix", ", 'S3Uri': 's3://bkt/in'",
                    ", 'CompressionType': 'Gzip', 'RecordWrapperType': 'RecordIO'"));

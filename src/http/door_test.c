@@ -20,9 +20,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
-
-#define REPLY_BYTES 4096
-#define PATIENCE_S  30
+#include "support/client.h"
 
 /* What stands behind the door: it says what it was given, with the first bytes, and closes; or it
  * keeps what it is given. */
@@ -95,43 +93,19 @@ static struct door_options open_to_all(void)
 
 static int dial(const struct fixture *fixture)
 {
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct timeval patience = {.tv_sec = PATIENCE_S};
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    assert_int_equal(
-        connect(fd, (const struct sockaddr *)&fixture->address, sizeof(fixture->address)), 0);
-    return fd;
+    return client_dial(ntohs(fixture->address.sin_port));
 }
 
 static void put(int fd, const char *text)
 {
-    assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
-}
-
-/* All that comes until the other side closes. */
-static const char *read_all(int fd)
-{
-    static char reply[REPLY_BYTES];
-    size_t used = 0;
-    ssize_t got;
-    while (used < REPLY_BYTES - 1 && (got = recv(fd, reply + used, REPLY_BYTES - 1 - used, 0)) > 0)
-        used += (size_t)got;
-    reply[used] = '\0';
-    close(fd);
-    return reply;
+    client_put(fd, text, strlen(text));
 }
 
 static const char *ask(const struct fixture *fixture, const char *text)
 {
     int fd = dial(fixture);
     put(fd, text);
-    return read_all(fd);
-}
-
-static void expect(const char *in, const char *what)
-{
-    if (strstr(in, what) == NULL)
-        fail_msg("no '%s' in: %s", what, in);
+    return client_read_all(fd);
 }
 
 static void each_gets_who_speaks_its_language(void **state)
@@ -146,7 +120,7 @@ static void each_gets_who_speaks_its_language(void **state)
         char letter[2] = {*at, '\0'};
         put(fd, letter);
     }
-    assert_string_equal(read_all(fd), "http:CONNECx");
+    assert_string_equal(client_read_all(fd), "http:CONNECx");
     fixture_close(&fixture);
 }
 
@@ -163,7 +137,7 @@ static void a_connect_becomes_tls(void **state)
         char letter[2] = {head[i], '\0'};
         put(fd, letter);
     }
-    expect(read_all(fd), "200 Connection established\r\n\r\ntls:");
+    expect_in(client_read_all(fd), "200 Connection established\r\n\r\ntls:");
     fixture_close(&fixture);
 }
 
@@ -172,30 +146,31 @@ static void others_are_told_why_not(void **state)
     (void)state;
     struct fixture fixture = {0};
     fixture_open(&fixture, open_to_all());
-    expect(ask(&fixture, "CONNECT example.org:443 HTTP/1.1\r\n\r\n"), "HTTP/1.1 403 Forbidden by");
-    expect(ask(&fixture, "CONNECT example.org:443 HTTP/1.1\r\n\r\nmore than it should say"),
-           "put example.org in NO_PROXY");
-    expect(ask(&fixture, "CONNECT s3.amazonaws.com:22 HTTP/1.1\r\n\r\n"), "HTTP/1.1 403 ");
-    expect(ask(&fixture, "CONNECT nonsense\r\n\r\n"), "HTTP/1.1 400 Bad Request\r\n");
+    expect_in(ask(&fixture, "CONNECT example.org:443 HTTP/1.1\r\n\r\n"),
+              "HTTP/1.1 403 Forbidden by");
+    expect_in(ask(&fixture, "CONNECT example.org:443 HTTP/1.1\r\n\r\nmore than it should say"),
+              "put example.org in NO_PROXY");
+    expect_in(ask(&fixture, "CONNECT s3.amazonaws.com:22 HTTP/1.1\r\n\r\n"), "HTTP/1.1 403 ");
+    expect_in(ask(&fixture, "CONNECT nonsense\r\n\r\n"), "HTTP/1.1 400 Bad Request\r\n");
     static char large[FRONT_HEAD_BYTES_MAX + 100];
     memset(large, 'x', sizeof(large) - 1);
     memcpy(large, "CONNECT s3.amazonaws.com:443 HTTP/1.1\r\nX: ", 42);
-    expect(ask(&fixture, large), "HTTP/1.1 400 Bad Request\r\n");
+    expect_in(ask(&fixture, large), "HTTP/1.1 400 Bad Request\r\n");
     fixture_close(&fixture);
 
     struct fixture plain = {0}, own = {0}, secure = {0};
     struct door_options options = open_to_all();
     options.plain = DOOR_PLAIN_OWN;
     fixture_open(&own, options);
-    expect(ask(&own, "GET / HTTP/1.1\r\n\r\n"), "http:GET");
+    expect_in(ask(&own, "GET / HTTP/1.1\r\n\r\n"), "http:GET");
     options.plain = DOOR_PLAIN_NONE;
     fixture_open(&secure, options);
-    expect(ask(&secure, "GET / HTTP/1.1\r\n\r\n"), "TLS only: https://127.0.0.1:7800");
-    expect(ask(&secure, "\x16"), "tls:");
+    expect_in(ask(&secure, "GET / HTTP/1.1\r\n\r\n"), "TLS only: https://127.0.0.1:7800");
+    expect_in(ask(&secure, "\x16"), "tls:");
     options = (struct door_options){.head_ms = 20000, .most = 100};
     fixture_open(&plain, options);
     assert_string_equal(ask(&plain, "\x16\x03\x01"), "");
-    expect(ask(&plain, "CONNECT s3.amazonaws.com:443 HTTP/1.1\r\n\r\n"), "HTTP/1.1 403 ");
+    expect_in(ask(&plain, "CONNECT s3.amazonaws.com:443 HTTP/1.1\r\n\r\n"), "HTTP/1.1 403 ");
     door_close(plain.door);
     close(plain.listener);
     door_close(own.door);
@@ -212,8 +187,8 @@ static void who_says_nothing_is_closed(void **state)
     fixture_open(&fixture, options);
     int silent = dial(&fixture), slow = dial(&fixture);
     put(slow, "CONNECT s3.amazonaws.com:443 HTT");
-    assert_string_equal(read_all(silent), "");
-    assert_string_equal(read_all(slow), "");
+    assert_string_equal(client_read_all(silent), "");
+    assert_string_equal(client_read_all(slow), "");
     fixture_close(&fixture);
 }
 
@@ -229,7 +204,7 @@ static void a_full_door_lets_them_wait(void **state)
         fds[i] = dial(&fixture);
         put(fds[i], "GET /");
     }
-    int64_t deadline_ns = base_deadline_ns(PATIENCE_S * 1000);
+    int64_t deadline_ns = base_deadline_ns(CLIENT_PATIENCE_S * 1000);
     while (given(&fixture.inside) < 3 && base_left_ms(deadline_ns) > 0)
         base_sleep_ms(1);
     base_sleep_ms(50);
@@ -254,7 +229,7 @@ static void it_closes_with_visitors_in_it(void **state)
         fds[i] = dial(&fixture);
         put(fds[i], i % 2 ? "CONN" : "CONNECT a:1 HTTP/1.1\r\n\r\n");
     }
-    assert_string_not_equal(read_all(fds[0]), ""); /* so they are in */
+    assert_string_not_equal(client_read_all(fds[0]), ""); /* so they are in */
     fixture_close(&fixture);
     for (int i = 1; i < 20; i++)
         close(fds[i]);

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "support/files.h"
 #include "support/fuzz.h"
 
 static const char framework[] =
@@ -29,12 +30,9 @@ static const char framework[] =
 /* Images of the folder are unpacked in it. */
 static struct job_images *images_in(const char *folder, const char *text)
 {
-    char path[] = "/tmp/shoal-images-XXXXXX";
+    char path[TEXT_FILE_PATH_BYTES];
     struct job_images *images = NULL;
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-    close(fd);
+    make_text_file(text, path);
     if (job_images_load(path, folder, &images) != SHOAL_OK)
         images = NULL;
     unlink(path);
@@ -84,7 +82,7 @@ static void rows_say_what_an_image_is(void **state)
     assert_non_null(strstr(base_error_text(), "there is no folder /nowhere/at/all"));
     assert_int_equal(job_images_check(images, "broken"), SHOAL_ERR_ARGUMENT);
     assert_int_equal(job_images_check(images, framework), SHOAL_ERR_ARGUMENT);
-    assert_non_null(strstr(base_error_text(), "no row of /tmp/shoal-images-"));
+    assert_non_null(strstr(base_error_text(), "no row of /tmp/shoal-text-"));
     job_images_free(images);
 }
 

@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "job/devices.h"
+#include "support/files.h"
 #include "support/fuzz.h"
 
 #define GIB (UINT64_C(1) << 30)
@@ -26,12 +27,9 @@ static const struct job_share machine = {
 /* The rows of a file, NULL when they are refused. */
 static struct job_types *types_of(const char *text)
 {
-    char path[] = "/tmp/shoal-types-XXXXXX";
+    char path[TEXT_FILE_PATH_BYTES];
     struct job_types *types = NULL;
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-    close(fd);
+    make_text_file(text, path);
     if (job_types_load(path, &types) != SHOAL_OK)
         types = NULL;
     unlink(path);

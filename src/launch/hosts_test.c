@@ -14,6 +14,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "support/files.h"
 #include "support/fuzz.h"
 
 static void expect_host(const struct launch_hosts *hosts, int index, const char *name, int slots)
@@ -80,11 +81,8 @@ static void name_lengths_are_bounded(void **state)
 
 static enum shoal_status read_text(const char *text, struct launch_hosts *hosts)
 {
-    char path[] = "/tmp/shoal-hosts-XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-    close(fd);
+    char path[TEXT_FILE_PATH_BYTES];
+    make_text_file(text, path);
     enum shoal_status status = launch_hosts_read(path, hosts);
     unlink(path);
     return status;

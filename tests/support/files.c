@@ -7,8 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -25,4 +27,13 @@ void put_file(const char *folder, const char *name, const char *text)
     assert_non_null(file);
     fputs(text, file);
     fclose(file);
+}
+
+void make_text_file(const char *text, char path[TEXT_FILE_PATH_BYTES])
+{
+    snprintf(path, TEXT_FILE_PATH_BYTES, "/tmp/shoal-text-XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
 }
