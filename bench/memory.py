@@ -253,8 +253,8 @@ class Picture:
         self.text(14, SIZE / 2, "measured, MiB", "middle", turn)
 
     def band(self):
-        first, last = 2.0**self.low, 2.0**self.high
         for factor in (1 - WANTED, 1, 1 + WANTED):
+            first, last = 2.0**self.low / min(factor, 1), 2.0**self.high / max(factor, 1)
             dash = "" if factor == 1 else ' stroke-dasharray="4 3"'
             start = f"{self.x(first):.1f} {self.y(first * factor):.1f}"
             end = f"{self.x(last):.1f} {self.y(last * factor):.1f}"
