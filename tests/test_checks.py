@@ -40,6 +40,7 @@ def write(repository, name, text):
     path = repository / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+    path.chmod(0o755 if text.startswith("#!") else 0o644)
 
 
 def run(repository, tool, *arguments):
@@ -90,6 +91,19 @@ def test_style_breach_is_named(repository, name, text, message):
     assert result.returncode == 1
     assert name + message in result.stdout
     assert len(result.stdout.splitlines()) == 1
+
+
+def test_mode_goes_with_the_first_line(repository):
+    head = "# SPDX-License-Identifier: Apache-2.0\n# A program that exists for this test alone.\n"
+    write(repository, "a.sh", "#!/bin/sh\n" + head + "true\n")
+    write(repository, "src/base/a.c", HEAD)
+    assert run(repository, "check-style") == []
+    (repository / "a.sh").chmod(0o644)
+    (repository / "src/base/a.c").chmod(0o755)
+    assert run(repository, "check-style") == [
+        "a.sh:1: #! without mode +x",
+        "src/base/a.c:1: can be run without a #! line",
+    ]
 
 
 def test_style_at_the_limits_passes(repository):
