@@ -218,10 +218,10 @@ SHOAL_API enum shoal_status shoal_group_subset(shoal_group_t group, const int *r
 SHOAL_API enum shoal_status shoal_group_free(shoal_group_t group);
 
 /* Leaves all groups of this process in good order, as exit() does by itself: for programs that end
- * by _exit, as children of Python's multiprocessing do. Operations under way end with
- * SHOAL_ERR_ABORTED on all ranks. Later calls end with SHOAL_ERR_STATE, but shoal_group_free, which
- * has nothing left to do. Does not wait for the other ranks, but for data that is on its way to
- * them, a few seconds at most. Any thread. */
+ * by _exit, as children of Python's multiprocessing do. Operations under way stop here, and end
+ * with SHOAL_ERR_PEER_LOST on ranks that need more of this one. Later calls end with
+ * SHOAL_ERR_STATE, but shoal_group_free, which has nothing left to do. Does not wait for the other
+ * ranks, but for data that is on its way to them, a few seconds at most. Any thread. */
 SHOAL_API void shoal_leave(void);
 
 /* Breaks the group on all ranks: every pending and later call on it ends with SHOAL_ERR_ABORTED

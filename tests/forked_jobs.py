@@ -12,6 +12,7 @@ import copy
 import importlib
 import os
 import pickle
+import select
 import signal
 import sys
 import traceback
@@ -21,6 +22,7 @@ from ports import free_port
 
 sys.path.insert(0, str(ranks.ROOT / "bindings" / "smdistributed"))
 JOB_SECONDS_MAX = 100
+LAST_SECONDS_MAX = 1
 
 
 def _import(_rank: int, _size: int, *modules: str) -> None:
@@ -31,14 +33,16 @@ def _import(_rank: int, _size: int, *modules: str) -> None:
     torch.set_num_threads(1)
 
 
-def _fork(rank: int, size: int, port: int, function, arguments):
+def _fork(rank: int, size: int, port: int, all_answered: tuple[int, int], function, arguments):
     """A child that runs the function, with what a launcher would set; what it returns or raises
-    can be read from the descriptor."""
+    can be read from the descriptor. It ends when all have answered, or a little later: the last
+    call of all must not fail on one rank because another one has ended."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         signal.alarm(JOB_SECONDS_MAX)
         os.close(reader)
+        os.close(all_answered[1])
         host = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
         os.environ.update({name: str(number) for name, number in host.items()})
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
@@ -48,6 +52,8 @@ def _fork(rank: int, size: int, port: int, function, arguments):
             answer = (False, (type(error).__name__, str(error), traceback.format_exc()))
         with os.fdopen(writer, "wb") as stream:
             pickle.dump(answer, stream)
+        if answer[0]:
+            select.select([all_answered[0]], [], [], LAST_SECONDS_MAX)
         atexit._run_exitfuncs()  # groups are left, as at the end of any program
         os._exit(0)
     os.close(writer)
@@ -56,11 +62,14 @@ def _fork(rank: int, size: int, port: int, function, arguments):
 
 def _run_forks(_rank: int, _size: int, size: int, port: int, function, arguments):
     """What the ranks' children give, or the status of one that gives nothing."""
-    children = [_fork(rank, size, port, function, arguments) for rank in range(size)]
+    all_answered = os.pipe()
+    children = [_fork(rank, size, port, all_answered, function, arguments) for rank in range(size)]
     answers = []
     for _, reader in children:
         with os.fdopen(reader, "rb") as stream:
             answers.append(stream.read())
+    for end in all_answered:
+        os.close(end)
     outcomes = []
     for (child, _), data in zip(children, answers, strict=True):
         _, status = os.waitpid(child, 0)

@@ -160,9 +160,11 @@ static int tell_all(shoal_group_t group, shoal_pipe_t pipe)
     return 0;
 }
 
+/* A microbatch ends with the second of its two results: the later one may come first. */
 static int lead(shoal_group_t group, shoal_pipe_t pipe, uint64_t width)
 {
     struct shoal_pipe_task task = SHOAL_PIPE_TASK_INIT;
+    bool resumed[MICROBATCHES] = {false};
     CHECK(shoal_pipe_step_begin(pipe));
     for (int i = 0; i < MICROBATCHES; i++) {
         task = task_of(0, SHOAL_PIPE_START, -1, i);
@@ -173,10 +175,11 @@ static int lead(shoal_group_t group, shoal_pipe_t pipe, uint64_t width)
         if (task.kind == SHOAL_PIPE_START) {
             REQUIRE(start(group, pipe, width, task.microbatch) == 0);
         } else if (task.kind == SHOAL_PIPE_RESUME) {
-            bool last = task.blob_bytes > 0;
-            REQUIRE(check_output(group, pipe, &task, width, last) == 0);
-            ended += last;
-            if (last)
+            bool ends = resumed[task.microbatch];
+            REQUIRE(check_output(group, pipe, &task, width, task.blob_bytes > 0) == 0);
+            resumed[task.microbatch] = true;
+            ended += ends;
+            if (ends)
                 CHECK(shoal_pipe_microbatch_end(pipe));
         } else {
             REQUIRE(run_stage(group, pipe, &task) == 0);

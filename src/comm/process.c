@@ -6,9 +6,9 @@
  *
  * A process that comes to its end leaves all worlds in good order, as if it had freed its groups:
  * what it has sent arrives (a socket that closes with unread frames would throw it away), and peers
- * that need nothing more of it go on. Its memory stays: other threads may be in calls until the
- * process is gone. The token of a world that was left is never given back, so nothing moves any
- * more.
+ * that need nothing more of it go on; of operations under way only they know. Its memory stays:
+ * other threads may be in calls until the process is gone. The token of a world that was left is
+ * never given back, so nothing moves any more.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,7 +16,6 @@
 
 #include "base/clock.h"
 #include "comm/comm.h"
-#include "comm/engine_state.h"
 
 #define TOKEN_MS 1000 /* a blocking call on another thread has it */
 #define LOOK_MS  1
@@ -57,26 +56,11 @@ static bool take_token(struct comm_world *world)
     return true;
 }
 
-/* Token held. Members hear why operations that are under way here don't end well. */
-static void end_operations(struct comm_world *world)
-{
-    char me[160];
-    for (struct comm_group *group = world->engine->groups; group; group = group->next_in_engine) {
-        if (!group->first_task)
-            continue;
-        comm_group_break(group, SHOAL_ERR_ABORTED,
-                         "the process of %s ended with operations of group '%s' under way",
-                         comm_rank_text(group, group->rank, me, sizeof(me)), group->name);
-        comm_engine_group_broke(world->engine, group);
-    }
-}
-
 /* Where a call on another thread has the engine, peers learn from the end of the process. */
 static void depart(struct comm_world *world)
 {
     if (!take_token(world))
         return;
-    end_operations(world);
     comm_world_depart(world, comm_group_linger_ms(world->root));
 }
 

@@ -30,6 +30,13 @@ void fuse_clear_buffers(struct fuse *fuse)
         clear_buffer(&fuse->buffers[b], &fuse->windows[b]);
 }
 
+/* Who waits for rank 0's word waits in truth for whoever holds up the buffers: their operation
+ * names it, so it shall end first. */
+static long long words_timeout_ms(long long timeout_ms)
+{
+    return timeout_ms + (timeout_ms / 8 < 1000 ? timeout_ms / 8 : 1000);
+}
+
 /* Lock held. */
 static void begin_step(struct fuse *fuse)
 {
@@ -37,7 +44,7 @@ static void begin_step(struct fuse *fuse)
     if (fuse->under_way)
         return;
     atomic_store(&fuse->data->timeout_ms, timeout_ms);
-    atomic_store(&fuse->word_group->timeout_ms, timeout_ms);
+    atomic_store(&fuse->word_group->timeout_ms, words_timeout_ms(timeout_ms));
     if (fuse->gathers)
         atomic_store(&fuse->gathers->timeout_ms, timeout_ms);
     fuse->step++;

@@ -155,10 +155,11 @@ struct net_tcp_link;
 /* One connection of a link. */
 struct net_tcp_stream {
     struct net_tcp_link *link;
-    int number;
     int fd;
+    int low_water; /* so many bytes must have come before epoll tells; 0: as at first, 1 */
     struct net_tcp_opening *opening;
     uint32_t watched; /* events that epoll is asked for */
+    uint8_t number;   /* among the link's */
     bool full;        /* the kernel takes no more now */
     bool wants_out;
     bool paused;     /* its next message has to wait for another stream */
@@ -170,7 +171,6 @@ struct net_tcp_stream {
     unsigned char *buffer; /* NET_TCP_BUFFER_BYTES, behind the piece */
     size_t begin, end;     /* bytes in it that are not taken yet */
     uint64_t at, left;     /* of the frame's payload, what comes here next */
-    int low_water;         /* so many bytes must have come before epoll tells; 0: as at first, 1 */
     uint64_t busy_us;      /* as the flow was last read */
     /* for messages */
     union net_tcp_address own;

@@ -51,7 +51,7 @@ enum shoal_status net_tcp_get_stream(struct net_tcp_link *link, int number,
     if (*stream == NULL) {
         TRY(BASE_NEW(stream, "another stream of a tcp link"));
         (*stream)->link = link;
-        (*stream)->number = number;
+        (*stream)->number = (uint8_t)number;
         (*stream)->fd = -1;
     }
     *out = *stream;
