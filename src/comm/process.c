@@ -6,9 +6,9 @@
  *
  * A process that comes to its end leaves all worlds in good order, as if it had freed its groups:
  * what it has sent arrives (a socket that closes with unread frames would throw it away), and peers
- * that need nothing more of it go on; of operations under way only they know. Its memory stays:
- * other threads may be in calls until the process is gone. The token of a world that was left is
- * never given back, so nothing moves any more.
+ * that need nothing more of it go on. Operations under way just stop: only the peers know whether
+ * they need more of them. Memory stays, since other threads may be in calls until the process is
+ * gone; the token of a world that was left is never given back, so nothing moves any more.
  */
 #include <pthread.h>
 #include <stdatomic.h>
