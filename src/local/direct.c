@@ -122,7 +122,7 @@ static unsigned char *output_of(const struct local_op *op, int rank)
 
 static bool must_stop(struct local_op *op)
 {
-    op->stopped = op->stopped || comm_group_broken(op->local->group) || local_failed(op->local);
+    op->stopped = op->stopped || local_is_broken(op->local);
     return op->stopped;
 }
 

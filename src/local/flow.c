@@ -178,14 +178,9 @@ static bool peers_are_ready(struct local_op *op)
     return true;
 }
 
-static bool has_failed(const struct local_op *op)
-{
-    return comm_group_broken(op->local->group) || local_failed(op->local);
-}
-
 static bool move_is_ready(struct local_op *op)
 {
-    return has_failed(op) || peers_are_ready(op); /* the caller looks why it failed */
+    return local_is_broken(op->local) || peers_are_ready(op); /* the caller looks why it failed */
 }
 
 /* A peer that has done its part may end at once: then the group is broken, but the operation ends
@@ -345,7 +340,7 @@ static bool advance(struct local_op *op)
         uint64_t b;
         if (!move_is_ready(op))
             return false;
-        if (has_failed(op) && !may_go_on(op))
+        if (local_is_broken(op->local) && !may_go_on(op))
             return false;
         if (op->way == LOCAL_WORKED) {
             end_direct(op);

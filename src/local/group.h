@@ -17,6 +17,12 @@ static inline bool local_failed(const struct local_group *local)
 {
     return atomic_load_explicit(&local->own->failure_state, memory_order_acquire) == 2;
 }
+
+/* Here, or on a peer that has said so. */
+static inline bool local_is_broken(const struct local_group *local)
+{
+    return comm_group_broken(local->group) || local_failed(local);
+}
 /* Breaks the group with what a peer wrote. */
 void local_adopt_failure(struct local_group *local);
 /* Writes the group's failure into the peers' slots, and rings them and this rank. Any thread; only
