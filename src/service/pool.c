@@ -104,10 +104,22 @@ static enum shoal_status take(struct sql_database *database, const struct servic
     return sql_run(database, statement);
 }
 
+/* Instances that are taken over are as old as they were, and so are those of another attempt. */
+static enum shoal_status since_set(struct sql_database *database, const struct service_job *job)
+{
+    struct service_row pool = {.pool_since_ms = service_now_ms()};
+    if (job->pool == NULL && job->pool_cache != 0)
+        return SHOAL_OK;
+    if (job->pool != NULL)
+        TRY(service_row_get(database, job->pool->id, &pool));
+    return service_row_number(database, SERVICE_SQL_POOL_SINCE, job->id, pool.pool_since_ms);
+}
+
 enum shoal_status service_pool_begin(struct sql_database *database, struct service_job *job)
 {
     struct service_row row;
     TRY(service_row_get(database, job->id, &row));
+    TRY(since_set(database, job));
     if (job->pool == NULL && (row.keep_s == 0 || row.pool[0] != '\0'))
         return SHOAL_OK;
     if (job->pool != NULL)
@@ -123,6 +135,12 @@ static bool leaves_instances(const struct service_end *end)
                                             strncmp(end->reason, "CapacityError", 13) != 0);
 }
 
+int64_t service_pool_until(const struct service_row *row, int64_t wish_ms)
+{
+    int64_t last_ms = row->pool_since_ms + SERVICE_POOL_MS_MAX;
+    return wish_ms < last_ms ? wish_ms : last_ms;
+}
+
 enum shoal_status service_pool_end(struct sql_database *database, const struct service_end *end)
 {
     struct service_row row;
@@ -130,9 +148,9 @@ enum shoal_status service_pool_end(struct sql_database *database, const struct s
     TRY(service_row_get(database, end->job->id, &row));
     if (strcmp(row.pool, SERVICE_POOL_IN_USE) != 0)
         return SHOAL_OK;
-    bool is_kept = row.keep_s > 0 && end->job->pool_key != NULL && leaves_instances(end);
-    int64_t until_ms = is_kept ? now_ms + row.keep_s * 1000 : 0;
-    atomic_store(&end->job->pool_until_ms, until_ms);
+    int64_t until_ms = service_pool_until(&row, now_ms + row.keep_s * 1000);
+    bool is_kept = until_ms > now_ms && end->job->pool_key != NULL && leaves_instances(end);
+    atomic_store(&end->job->pool_until_ms, is_kept ? until_ms : 0);
     return service_row_number(database, is_kept ? SERVICE_SQL_POOL_KEEP : SERVICE_SQL_POOL_END,
                               row.id, is_kept ? until_ms : now_ms);
 }

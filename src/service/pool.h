@@ -3,9 +3,11 @@
  * pool.h: warm pools: the instances of a job that has ended, kept for the next one like it.
  *
  *   InUse       the job has its instances, and they are kept when it ends, or were kept for it
- *   Available   it has ended; what it took of the machine stays taken, KeepAlivePeriodInSeconds
- * long Reused      a job like it has taken them over, and has a pool InUse Terminated  nobody came
- * in time, or whoever might have come was told not to wait
+ *   Available   it has ended; what it took of the machine stays taken for the
+ *               KeepAlivePeriodInSeconds, but not beyond SERVICE_POOL_MS_MAX since the first of the
+ *               jobs that had these instances one after the other began
+ *   Reused      a job like it has taken them over, and has a pool InUse
+ *   Terminated  nobody came in time, or whoever might have come was told not to wait
  *
  * What is kept is the place on the machine, with its accelerators, and a folder of each instance,
  * /opt/ml/sagemaker/warmpoolcache, which the next job finds as it was left. Which job takes a pool
@@ -20,6 +22,7 @@
 
 #define SERVICE_POOL_IN_USE    "InUse"
 #define SERVICE_POOL_AVAILABLE "Available"
+#define SERVICE_POOL_MS_MAX    (INT64_C(28) * 86400 * 1000)
 
 /* KeepAlivePeriodInSeconds of a request; 0 where it has none. */
 int64_t service_pool_period(const json_t *request);
@@ -33,9 +36,10 @@ void service_pool_show(const struct service_row *row, json_t *out);
 
 /* Within the writer's transactions. */
 
-/* The job begins, with the pool that job->pool names, and with one of its own if it wants it.
- */
+/* The job begins, with the pool that job->pool names, and with one of its own if it wants it. */
 enum shoal_status service_pool_begin(struct sql_database *database, struct service_job *job);
+/* Until when a job's instances are kept that are to be kept until `wish_ms`. */
+int64_t service_pool_until(const struct service_row *row, int64_t wish_ms);
 /* The job ends, and its instances are kept or not. */
 enum shoal_status service_pool_end(struct sql_database *database, const struct service_end *end);
 

@@ -15,7 +15,8 @@
 #define SERVICE_SQL_TEXT(name, text) [SERVICE_SQL_##name] = text,
 static const char *const statements[SERVICE_SQL_COUNT] = {SERVICE_STATEMENTS(SERVICE_SQL_TEXT)};
 
-static const char *const upgrades[SERVICE_SCHEMA_VERSION - 1] = {SERVICE_UPGRADE_1};
+static const char *const upgrades[SERVICE_SCHEMA_VERSION - 1] = {SERVICE_UPGRADE_1,
+                                                                 SERVICE_UPGRADE_2};
 
 const struct sql_schema service_schema = {.what = "the database of jobs",
                                           .version = SERVICE_SCHEMA_VERSION,
@@ -57,6 +58,7 @@ void service_row_take(sqlite3_stmt *at, struct service_row *out)
     out->pool_retained_ms = sqlite3_column_int64(at, 18);
     snprintf(out->pool_reused_by, sizeof(out->pool_reused_by), "%s", sql_column_text(at, 19));
     out->pool_cache = sqlite3_column_int64(at, 20);
+    out->pool_since_ms = sqlite3_column_int64(at, 21);
 }
 
 static enum shoal_status take_one(struct sql_database *database, sqlite3_stmt *find, bool *found,

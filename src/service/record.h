@@ -37,6 +37,7 @@ struct service_row {
     int64_t pool_until_ms, pool_retained_ms; /* of Available; of Reused and Terminated */
     char pool_reused_by[SERVICE_NAME_BYTES]; /* of Reused */
     int64_t pool_cache;                      /* 0: none */
+    int64_t pool_since_ms;                   /* when its instances, or those before, began */
 };
 
 int64_t service_now_ms(void); /* since 1970 */

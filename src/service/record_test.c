@@ -231,6 +231,7 @@ static void test_jobs_of_the_first_version_are_kept(void **state)
         "ALTER TABLE job DROP COLUMN keep_s; ALTER TABLE job DROP COLUMN pool;"
         "ALTER TABLE job DROP COLUMN pool_until_ms; ALTER TABLE job DROP COLUMN pool_retained_ms;"
         "ALTER TABLE job DROP COLUMN pool_reused_by; ALTER TABLE job DROP COLUMN pool_cache;"
+        "ALTER TABLE job DROP COLUMN pool_since_ms;"
         "PRAGMA user_version = 1";
     struct fixture *fixture = *state;
     struct sql_database *database = &fixture->rows.database;
@@ -242,6 +243,7 @@ static void test_jobs_of_the_first_version_are_kept(void **state)
     assert_string_equal(row.name, "One");
     assert_string_equal(row.pool, "");
     assert_int_equal(row.keep_s, 0);
+    assert_int_equal(row.pool_since_ms, row.created_ms);
     assert_int_equal(service_row_number(database, SERVICE_SQL_JOB_PHASE, fixture->id, 2), SHOAL_OK);
     assert_int_equal(service_row_number(database, SERVICE_SQL_POOL_PERIOD, fixture->id, 9),
                      SHOAL_OK);

@@ -5,7 +5,8 @@
  * job         what lists, filters and the queue look at: small rows. `phase` is the step at which a
  *             killed service takes the job over (status.h); `attempt` counts restarts. The members
  *             behind `keep_s` are its warm pool's (pool.h): `pool` is WarmPoolStatus, `pool_cache`
- *             the job whose folder of files its instances have in common with those before.
+ *             the job whose folder of files its instances have in common with those before,
+ *             `pool_since_ms` when the first of them began.
  * request     what the job was created with, as JSON, and the metrics it ended with
  * transition  a job's secondary statuses, in order
  * property    each scalar of a request (and metric) by its path, for searches: rows are in the
@@ -17,7 +18,7 @@
 #ifndef SHOAL_SERVICE_SQL_H
 #define SHOAL_SERVICE_SQL_H
 
-#define SERVICE_SCHEMA_VERSION 2
+#define SERVICE_SCHEMA_VERSION 3
 
 #define SERVICE_SCHEMA                                                                             \
     "CREATE TABLE job(id INTEGER PRIMARY KEY AUTOINCREMENT,"                                       \
@@ -28,8 +29,8 @@
     " created_ms INTEGER NOT NULL, modified_ms INTEGER NOT NULL,"                                  \
     " started_ms INTEGER, ended_ms INTEGER, trained_ms INTEGER NOT NULL DEFAULT 0,"                \
     " keep_s INTEGER NOT NULL DEFAULT 0, pool TEXT, pool_until_ms INTEGER,"                        \
-    " pool_retained_ms INTEGER, pool_reused_by TEXT, pool_cache INTEGER NOT NULL DEFAULT 0"        \
-    ") STRICT;"                                                                                    \
+    " pool_retained_ms INTEGER, pool_reused_by TEXT, pool_cache INTEGER NOT NULL DEFAULT 0,"       \
+    " pool_since_ms INTEGER NOT NULL DEFAULT 0) STRICT;"                                           \
     "CREATE INDEX job_by_created ON job(created_ms, id);"                                          \
     "CREATE INDEX job_by_modified ON job(modified_ms, id);"                                        \
     "CREATE INDEX job_by_status ON job(status, id);"                                               \
@@ -53,11 +54,16 @@
     "ALTER TABLE job ADD COLUMN pool_retained_ms INTEGER;"          \
     "ALTER TABLE job ADD COLUMN pool_reused_by TEXT;"               \
     "ALTER TABLE job ADD COLUMN pool_cache INTEGER NOT NULL DEFAULT 0;"
+/* The second one did not know how old a pool is. */
+#define SERVICE_UPGRADE_2                                                  \
+    "ALTER TABLE job ADD COLUMN pool_since_ms INTEGER NOT NULL DEFAULT 0;" \
+    "UPDATE job SET pool_since_ms = coalesce(started_ms, created_ms)"      \
+    " WHERE phase < 4 OR pool = 'Available';"
 
 #define SERVICE_JOB_COLUMNS                                                            \
     "id, name, arn, phase, attempt, priority, status, secondary, reason, created_ms, " \
     "modified_ms, started_ms, ended_ms, trained_ms, accelerators, keep_s, pool, "      \
-    "pool_until_ms, pool_retained_ms, pool_reused_by, pool_cache"
+    "pool_until_ms, pool_retained_ms, pool_reused_by, pool_cache, pool_since_ms"
 
 /* Of a list of jobs: the filters, each of which holds where its value is NULL. ?1 created after,
  * ?2 created before, ?3 and ?4 the same for modified, ?5 part of the name, ?6 status, ?10 that of
@@ -93,6 +99,7 @@
     X(JOB_DELETE, "DELETE FROM job WHERE id = ?1")                                                \
     X(POOL_OPEN, "SELECT " SERVICE_JOB_COLUMNS " FROM job WHERE pool = 'Available' ORDER BY id")  \
     X(POOL_USE, "UPDATE job SET pool = 'InUse', pool_cache = ?2 WHERE id = ?1")                   \
+    X(POOL_SINCE, "UPDATE job SET pool_since_ms = ?2 WHERE id = ?1")                              \
     X(POOL_KEEP, "UPDATE job SET pool = 'Available', pool_until_ms = ?2 WHERE id = ?1")           \
     X(POOL_TAKE, "UPDATE job SET pool = 'Reused', pool_reused_by = ?2,"                           \
                  " pool_retained_ms = ?3 - ended_ms, modified_ms = ?3 WHERE id = ?1")             \

@@ -72,7 +72,8 @@ static enum shoal_status period_update(struct service_call *call, struct sql_dat
     TRY(service_row_number(database, SERVICE_SQL_POOL_PERIOD, row->id, period_s));
     if (!has_pool(row))
         return SHOAL_OK;
-    row->pool_until_ms += (period_s - row->keep_s) * 1000;
+    row->pool_until_ms =
+        service_pool_until(row, row->pool_until_ms + (period_s - row->keep_s) * 1000);
     return service_row_number(database, SERVICE_SQL_POOL_KEEP, row->id, row->pool_until_ms);
 }
 
