@@ -351,6 +351,27 @@ def test_own_image_trains_and_changes_only_its_own_copy(tmp_path, root):
     assert list((root / "opt/program").iterdir()) == []
 
 
+@pytest.mark.parametrize("code", [{}, {"mine": "the job's"}], ids=["image's code", "job's code"])
+def test_what_an_image_holds_is_there(tmp_path, root, code):
+    """Keys in /root, folders that servers want in /run, code in /opt/ml: as in a container."""
+    program = root / "usr/bin/train"
+    program.write_text("#!/bin/sh\nset -e\ncd /opt/ml/code\n"
+                       "for file in /root/key /run/sshd/x /opt/ml/more/x; do\n"
+                       "    read line < $file; echo $line; echo changed > $file\ndone\n"
+                       "echo *; echo x > /opt/ml/code/new; echo x > /tmp/x; echo x > /home/x\n"
+                       "echo x > /opt/ml/model/x\n")
+    program.chmod(0o755)
+    for name in ("root/key", "run/sshd/x", "opt/ml/more/x", "opt/ml/code/train.py"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f"{name}\n")
+    before = sorted(root.rglob("*"))
+    job = Job(tmp_path / "job", image=f"root={root}", code=code)
+    assert job.completes() == [
+        "root/key\nrun/sshd/x\nopt/ml/more/x\n" + ("mine\n" if code else "train.py\n")]
+    assert job.output("model/x") == "x\n"
+    assert sorted(root.rglob("*")) == before and (root / "root/key").read_text() == "root/key\n"
+
+
 def test_own_image_without_train_is_said(tmp_path, root):
     record = Job(tmp_path / "job", image=f"root={root}").run()
     assert (record["outcome"], record["exit_code"]) == ("Failed", 127)

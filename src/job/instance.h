@@ -79,8 +79,9 @@ struct job_plan {
                                                   PATH of the environment */
     const char *directory;                     /* where it works; NULL: "/" */
     const char *root;                          /* NULL: the machine's */
-    bool root_copied; /* each instance has an own copy of `root`, which it may change; read-only
-                         all the same where overlayfs can't have that */
+    bool root_copied; /* each instance has an own copy of `root`, which it may change, with what
+                         `root` has in /tmp, /run, /root and the like; read-only all the same, and
+                         without that, where overlayfs can't have it */
     const struct job_mount *mounts; /* in this order */
     int mount_count;
     const char *const *hidden; /* of the machine, that no instance may see; NULL behind, or NULL */

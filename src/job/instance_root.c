@@ -4,9 +4,10 @@
  *
  * The new root is a small tmpfs. Each top folder of the machine (or of the plan's root) is mounted
  * in it, read-only, with all that is mounted below it there; then /dev, /proc and /sys are made
- * anew, the instance's own folders are laid over /tmp, /root and the like, and the plan's mounts
- * over those. Where a mount point is missing and its folder is read-only (/opt/ml on a machine that
- * has only /opt), that folder becomes a tmpfs in which each of its entries is mounted again.
+ * anew, the instance's own folders are laid over /tmp, /root and the like, where an image that the
+ * instance has a copy of has none of its own, and the plan's mounts over those. Where a mount point
+ * is missing and its folder is read-only (/opt/ml on a machine that has only /opt), that folder
+ * becomes a tmpfs in which each of its entries is mounted again.
  *
  * While this goes on, the old root stands at /old and the new one at /new, so that neither's
  * symbolic links can lead into the other; paths within one are resolved below its own top
@@ -39,6 +40,7 @@ struct builder {
     const struct job_limits *limits;
     struct instance_message *failure;
     int old_fd, source_fd, new_fd; /* the machine's root, the plan's, the one that is built */
+    bool is_image;                 /* it is not the machine's own */
     bool is_copied;                /* it is an own copy, which stays writable */
 };
 
@@ -77,6 +79,13 @@ static bool is_folder(int fd)
 {
     struct stat status;
     return fstat(fd, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+static bool is_same(int fd, int other_fd)
+{
+    struct stat one, other;
+    return fstat(fd, &one) == 0 && fstat(other_fd, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
 }
 
 /* A copy of the mounts from (folder_fd, name) down, not attached yet; or -1. */
@@ -165,13 +174,20 @@ static bool show_entry(int from_fd, int to_fd, const char *name, uint64_t attrib
     return attach(mount_fd, openat(to_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
 }
 
-static bool is_made_anew(const char *name)
+static bool is_made_anew(int root_fd, const char *name)
 {
+    (void)root_fd;
     return strcmp(name, "dev") == 0 || strcmp(name, "proc") == 0 || strcmp(name, "sys") == 0;
 }
 
-/* All entries of a folder (of a root: but those that are made anew) appear in another. */
-static bool show_entries(int from_fd, int to_fd, bool is_root, uint64_t attributes)
+static bool is_there(int folder_fd, const char *name)
+{
+    return faccessat(folder_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* All entries of a folder appear in another, but those that are passed over there. */
+static bool show_entries(int from_fd, int to_fd,
+                         bool (*is_passed_over)(int to_fd, const char *name), uint64_t attributes)
 {
     int list_fd = openat(from_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = list_fd >= 0 ? fdopendir(list_fd) : NULL;
@@ -181,7 +197,7 @@ static bool show_entries(int from_fd, int to_fd, bool is_root, uint64_t attribut
     int count = 0;
     for (struct dirent *entry; good && (entry = readdir(list)) != NULL;) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-            (is_root && is_made_anew(entry->d_name)))
+            is_passed_over(to_fd, entry->d_name))
             continue;
         if (++count > FOLDER_ENTRIES_MAX) {
             errno = E2BIG;
@@ -209,7 +225,7 @@ static bool open_up(struct builder *builder, const char *path)
     bool good = below >= 0 && attach(make_tmpfs("755", "1m"), target);
     if (good)
         top = resolve(builder->new_fd, path);
-    good = good && top >= 0 && show_entries(below, top, false, 0);
+    good = good && top >= 0 && show_entries(below, top, is_there, 0);
     int error_number = errno;
     if (below >= 0)
         close(below);
@@ -371,6 +387,7 @@ static bool open_roots(struct builder *builder)
     builder->source_fd = resolve(builder->old_fd, root);
     if (failed(builder, builder->source_fd < 0, "opening the root folder %s", root))
         return false;
+    builder->is_image = !is_same(builder->source_fd, builder->old_fd);
     if (copy_root(builder))
         return true;
     int target = open("/new", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -378,7 +395,8 @@ static bool open_roots(struct builder *builder)
         return false;
     builder->new_fd = open("/new", O_PATH | O_DIRECTORY | O_CLOEXEC);
     return !failed(builder, builder->new_fd < 0, "opening the new root") &&
-           !failed(builder, !show_entries(builder->source_fd, builder->new_fd, true, READ_ONLY),
+           !failed(builder,
+                   !show_entries(builder->source_fd, builder->new_fd, is_made_anew, READ_ONLY),
                    "mounting the folders of %s", root);
 }
 
@@ -508,21 +526,54 @@ static bool build_sys(struct builder *builder)
     return show(builder, "/sys/fs/cgroup", "/sys/fs/cgroup", READ_ONLY);
 }
 
+/* Whether an image's copy has the folder itself, with what the image holds in it. */
+static bool image_has(struct builder *builder, const char *path)
+{
+    int fd = builder->is_image && builder->is_copied ? resolve(builder->new_fd, path) : -1;
+    bool found = fd >= 0 && is_folder(fd);
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+/* What an image holds in /opt/ml, such as its code, where the job has nothing of this name. A
+ * folder for code without any is as none. */
+static bool show_image_ml(struct builder *builder, int image_fd)
+{
+    int ml_fd = resolve(builder->new_fd, "/opt/ml");
+    if (ml_fd >= 0 && is_there(image_fd, "code"))
+        unlinkat(ml_fd, "code", AT_REMOVEDIR); /* fails, as it should, where there is some */
+    bool good = ml_fd >= 0 && show_entries(image_fd, ml_fd, is_there, 0);
+    int error_number = errno;
+    if (ml_fd >= 0)
+        close(ml_fd);
+    errno = error_number;
+    return !failed(builder, !good, "showing the image's /opt/ml");
+}
+
+static bool build_ml(struct builder *builder)
+{
+    int image_fd = builder->is_image ? resolve(builder->new_fd, "/opt/ml") : -1;
+    bool good = show_own(builder, "ml", "/opt/ml");
+    if (image_fd < 0)
+        return good;
+    good = good && (!is_folder(image_fd) || show_image_ml(builder, image_fd));
+    close(image_fd);
+    return good;
+}
+
 static bool build_own(struct builder *builder)
 {
-    static const char *const own[][2] = {{"own/tmp", "/tmp"},
-                                         {"own/var-tmp", "/var/tmp"},
-                                         {"own/run", "/run"},
-                                         {"own/root", "/root"},
-                                         {"own/home", "/home"},
-                                         {"own/hosts", "/etc/hosts"},
-                                         {"own/hostname", "/etc/hostname"},
-                                         {"ml", "/opt/ml"}};
-    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
-        if (!show_own(builder, own[i][0], own[i][1]))
+    static const char *const folders[][2] = {{"own/tmp", "/tmp"},
+                                             {"own/var-tmp", "/var/tmp"},
+                                             {"own/run", "/run"},
+                                             {"own/root", "/root"},
+                                             {"own/home", "/home"}};
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
+        if (!image_has(builder, folders[i][1]) && !show_own(builder, folders[i][0], folders[i][1]))
             return false;
-    }
-    return true;
+    return show_own(builder, "own/hosts", "/etc/hosts") &&
+           show_own(builder, "own/hostname", "/etc/hostname") && build_ml(builder);
 }
 
 static bool build_mounts(struct builder *builder, int index)
