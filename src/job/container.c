@@ -84,9 +84,9 @@ enum shoal_status container_check(void)
 }
 
 /* What the program knows of an image: an object to be released by json_decref. */
-static enum shoal_status inspect(const struct wanted *wanted, json_t **out)
+static enum shoal_status inspect(const struct wanted *wanted, const char *name, json_t **out)
 {
-    const char *const words[] = {"image", "inspect", wanted->name, NULL};
+    const char *const words[] = {"image", "inspect", name, NULL};
     char *text;
     TRY(run(words, ASK_TIMEOUT_MS, wanted->is_cancelled, &text));
     json_t *list = json_loads(text, 0, NULL);
@@ -96,19 +96,29 @@ static enum shoal_status inspect(const struct wanted *wanted, json_t **out)
     if (!json_is_object(image)) {
         json_decref(image);
         return base_error(SHOAL_ERR_FORMAT, "%s says nothing of the image %s", container_program(),
-                          wanted->name);
+                          name);
     }
     *out = image;
     return SHOAL_OK;
 }
 
+/* What is fetched from another place than a registry ("oci:FOLDER") has another name or none then:
+ * the last word of what the program prints. */
 static enum shoal_status fetch(const struct wanted *wanted, json_t **out)
 {
     const char *const pull[] = {"pull", "-q", wanted->name, NULL};
-    if (inspect(wanted, out) == SHOAL_OK)
+    char *name;
+    if (inspect(wanted, wanted->name, out) == SHOAL_OK)
         return SHOAL_OK;
-    TRY(run(pull, FETCH_TIMEOUT_MS, wanted->is_cancelled, NULL));
-    return inspect(wanted, out);
+    TRY(run(pull, FETCH_TIMEOUT_MS, wanted->is_cancelled, &name));
+    size_t end = strlen(name);
+    while (end > 0 && isspace((unsigned char)name[end - 1]))
+        name[--end] = '\0';
+    while (end > 0 && !isspace((unsigned char)name[end - 1]))
+        end--;
+    enum shoal_status status = inspect(wanted, name + end, out);
+    base_free(name);
+    return status;
 }
 
 /* ---- unpacking ---- */
@@ -128,9 +138,10 @@ static enum shoal_status id_of(const json_t *image, char id[ID_BYTES])
 }
 
 /* The container that it takes goes again in any case. */
-static enum shoal_status export_to(const struct wanted *wanted, const char *archive)
+static enum shoal_status export_to(const struct wanted *wanted, const char *image,
+                                   const char *archive)
 {
-    const char *const create[] = {"create", wanted->name, "train", NULL};
+    const char *const create[] = {"create", image, "train", NULL};
     char *id;
     TRY(run(create, FETCH_TIMEOUT_MS, wanted->is_cancelled, &id));
     id[strcspn(id, "\r\n")] = '\0';
@@ -158,13 +169,13 @@ static enum shoal_status extract(const struct wanted *wanted, const char *archiv
     return SHOAL_OK;
 }
 
-static enum shoal_status unpack(const struct wanted *wanted, const char *root)
+static enum shoal_status unpack(const struct wanted *wanted, const char *id, const char *root)
 {
     char archive[PATH_BYTES], part[PATH_BYTES];
     if (snprintf(archive, sizeof(archive), "%s.tar", root) >= PATH_BYTES ||
         snprintf(part, sizeof(part), "%s.part", root) >= PATH_BYTES)
         return base_error(SHOAL_ERR_ARGUMENT, "the path %s is too long", root);
-    enum shoal_status status = export_to(wanted, archive);
+    enum shoal_status status = export_to(wanted, id, archive);
     if (status == SHOAL_OK)
         status = extract(wanted, archive, part);
     unlink(archive);
@@ -186,7 +197,7 @@ static enum shoal_status lock(const struct wanted *wanted, int fd, const char *p
     return SHOAL_OK;
 }
 
-static enum shoal_status unpack_once(const struct wanted *wanted, const char *root)
+static enum shoal_status unpack_once(const struct wanted *wanted, const char *id, const char *root)
 {
     char path[PATH_BYTES];
     if (access(root, F_OK) == 0)
@@ -199,7 +210,7 @@ static enum shoal_status unpack_once(const struct wanted *wanted, const char *ro
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "opening %s", path);
     enum shoal_status status = lock(wanted, fd, path);
     if (status == SHOAL_OK && access(root, F_OK) != 0)
-        status = unpack(wanted, root);
+        status = unpack(wanted, id, root);
     close(fd);
     return status;
 }
@@ -246,7 +257,7 @@ enum shoal_status container_prepare(const char *folder, const char *name, const 
     if (status == SHOAL_OK && snprintf(root, sizeof(root), "%s/%s", folder, id) >= PATH_BYTES)
         status = base_error(SHOAL_ERR_ARGUMENT, "the path %s is too long", folder);
     if (status == SHOAL_OK)
-        status = unpack_once(&wanted, root);
+        status = unpack_once(&wanted, id, root);
     if (status == SHOAL_OK)
         status = base_strdup(root, "an image", &software->root);
     if (status == SHOAL_OK)

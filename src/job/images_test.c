@@ -188,6 +188,29 @@ static void *prepare_main(void *user)
     return NULL;
 }
 
+/* What was fetched from a folder is known by what the program says of it, not by the folder. */
+static void image_of_a_folder_has_the_name_that_it_gets(void **state)
+{
+    struct engine engine;
+    struct job_software *software;
+    char root[96];
+    (void)state;
+    engine_make(&engine, "case $* in\n"
+                         "version) ;;\n"
+                         "'pull -q oci:/mine') echo took it; echo 0123456789abcdef;;\n"
+                         "'image inspect 0123456789abcdef')\n"
+                         "    echo '[{\"Id\": \"sha256:0123456789abcdef\"}]';;\n"
+                         "*) exit 1;;\n"
+                         "esac\n");
+    snprintf(root, sizeof(root), "%s/0123456789abcdef", engine.folder);
+    assert_int_equal(mkdir(root, 0700), 0); /* unpacked before */
+    assert_int_equal(job_images_prepare(engine.images, "oci:/mine", NULL, &software), SHOAL_OK);
+    assert_string_equal(software->root, root);
+    job_software_free(software);
+    assert_int_equal(rmdir(root), 0);
+    engine_release(&engine);
+}
+
 /* The process that says in its file that it has begun. */
 static pid_t started_await(const struct engine *engine)
 {
@@ -292,6 +315,7 @@ int main(void)
         cmocka_unit_test(program_that_is_no_python_is_named),
         cmocka_unit_test(wrong_rows_are_named),
         cmocka_unit_test(engine_that_does_not_answer_is_a_refusal),
+        cmocka_unit_test(image_of_a_folder_has_the_name_that_it_gets),
         cmocka_unit_test(fetch_is_given_up_with_its_program),
         cmocka_unit_test(wait_for_another_fetch_is_given_up),
         cmocka_unit_test(any_file_is_read_or_refused),
