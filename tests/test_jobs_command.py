@@ -22,6 +22,7 @@ options = argparse.ArgumentParser()
 options.add_argument("--lines", type=int, default=3)
 options.add_argument("--word", default="none")
 options.add_argument("--end", default="well")
+options.add_argument("--model")
 options = options.parse_args()
 host = os.environ["SM_CURRENT_HOST"]
 print("begin", host, options.word, os.environ.get("MARK"), flush=True)
@@ -37,6 +38,8 @@ if options.end == "badly":
 data = "/opt/ml/input/data/digits/a.txt"
 if os.path.exists(data):
     print("data", open(data).read(), flush=True)
+if options.model:
+    open("/opt/ml/model/model", "w").write(options.model)
 """
 
 
@@ -81,8 +84,9 @@ def submit(service, *words):
 
 @pytest.fixture(scope="module")
 def measured(service, source):
-    """The name of a job with a metric and a priority that has completed."""
-    name = submit(service, source / "train.py", "-m", "loss=loss=([0-9.]+)", "--priority", 7)
+    """The name of a job with a metric, a priority and a model that has completed."""
+    name = submit(service, source / "train.py", "-m", "loss=loss=([0-9.]+)", "--priority", 7,
+                  "--", "--model", "m")
     assert shoal(service, "logs", "-f", name).returncode == 0
     return name
 
@@ -182,6 +186,46 @@ def test_jobs_and_describe_show_what_the_api_says(service, measured):
     assert json.loads(shoal(service, "jobs", "--name", "no-such-job", "--json").stdout) == []
 
 
+def test_a_job_that_leaves_no_model_has_no_address_of_one(service, source):
+    for end, said in (("well", "\nModel            none"), ("badly", "")):
+        words = ["--name", f"no-model-{end}", "--", "--end", end, "--lines", 0]
+        shoal(service, "submit", source / "train.py", "-f", *words)
+        text = shoal(service, "describe", f"no-model-{end}").stdout
+        assert text.count("\nModel") == bool(said) and said in text, text
+
+
+def test_instances_are_kept_for_the_next_job(service, source):
+    words = ["submit", source / "train.py", "-f", "-t", "ml.kept", "--keep-alive", 900]
+    for name in ("first", "second"):
+        assert shoal(service, *words, "--name", name, "--", "--lines", 0).returncode == 0
+    described = json.loads(shoal(service, "describe", "--json", "second").stdout)
+    assert described["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 900
+    assert "Warm pool        Reused" in shoal(service, "describe", "first").stdout
+    assert "Warm pool        Available" in shoal(service, "describe", "second").stdout
+    service.client("sagemaker").update_training_job(
+        TrainingJobName="second", ResourceConfig={"KeepAlivePeriodInSeconds": 0})
+
+
+def test_every_command_speaks_json(service, source):
+    out = shoal(service, "submit", source / "train.py", "-n", 2, "-f", "--json", "--name", "spoken",
+                "--", "--lines", 1)
+    created, end = json.JSONDecoder().raw_decode(out.stdout)
+    assert created["TrainingJobName"] == "spoken"
+    followed = [json.loads(line) for line in out.stdout[end:].splitlines() if line]
+    assert followed == [
+        json.loads(line) for line in shoal(service, "logs", "--json", "spoken").stdout.splitlines()
+    ]
+    assert {"algo-1", "algo-2"} == {line["instance"] for line in followed}
+    last = max(followed, key=lambda line: line["message"].endswith("loss=1.00"))
+    assert last["message"] == f"{last['instance']} line 0 loss=1.00"
+    assert abs(last["timestamp"] / 1000 - time.time()) < DEADLINE_S
+    stopped = shoal(service, "stop", "--json", "spoken", "none")
+    assert stopped.returncode == 1 and "there is no job 'none'" in stopped.stderr
+    assert json.loads(stopped.stdout) == [
+        {"TrainingJobName": "spoken", "TrainingJobStatus": "Completed"}
+    ]
+
+
 def test_sdks_read_the_same_logs_and_metrics(service, measured):
     name = measured
     logs, metrics = service.client("logs"), service.client("cloudwatch")
@@ -228,6 +272,7 @@ WRONG = [
     (["submit", "{script}", "--", "word"], 2, "'word' behind -- has no option"),
     (["submit", "{script}", "--", "--flag"], 2, "'--flag' behind -- has no value"),
     (["submit", "{script}", "-e", "A"], 2, "NAME=VALUE"),
+    (["submit", "{script}", "--keep-alive", "21601"], 2, "0 to 21600"),
     (["submit", "{script}", "-i", "x=/no/such"], 2, "there is no such folder"),
     (["submit", "{script}", "-o", "models"], 2, "s3://bucket/prefix"),
     (["submit", "{script}", "-o", "s3://nobodys/"], 1, "NoSuchBucket"),

@@ -2,6 +2,7 @@
 """`shoal serve` and `shoal env`: start and end, who may call, signatures of real clients."""
 
 import http.client
+import json
 import os
 import random
 import signal
@@ -243,6 +244,30 @@ def test_env_is_what_a_client_needs(tmp_path):
     )
     assert (out.stdout, out.stderr) == ("000000000000\n", "")
     assert service.stop(signal.SIGINT) == (0, "")
+
+
+@pytest.mark.parametrize("before", ["", "example.org", "a,127.0.0.1,b", "127.0.0.10"])
+def test_env_says_the_same_as_json(service, before):
+    has = {"NO_PROXY": before, "AWS_PROFILE": "p", "AWS_SESSION_TOKEN": "t"}
+    for words in ([], ["--front"]):
+        out = subprocess.run(
+            [SHOAL, "env", "--json", "--dir", service.folder, *words], env=os.environ | has,
+            capture_output=True, text=True, check=True,
+        )
+        said = json.loads(out.stdout)
+        shell = service.environment(*words, **has)
+        assert said == {name: shell.get(name) for name in said}
+        assert said["AWS_PROFILE"] is None and said["AWS_ENDPOINT_URL"] == service.url
+        assert ("HTTPS_PROXY" in said) == bool(words)
+
+
+def test_a_service_says_as_json_where_it_is(tmp_path):
+    words = [SHOAL, "serve", "--json", "--dir", tmp_path, "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        said = json.loads(process.stdout.readline())
+        process.terminate()
+    assert said["directory"] == str(tmp_path) and said["process"] == process.pid
+    assert said["address"].startswith("http://127.0.0.1:") and process.returncode == 0
 
 
 def test_env_waits_for_a_service_that_is_being_started(tmp_path):

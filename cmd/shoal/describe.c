@@ -62,11 +62,6 @@ static double number(const json_t *object, const char *name)
     return json_number_value(json_object_get(object, name));
 }
 
-static const json_t *part(const json_t *job, const char *one, const char *other)
-{
-    return json_object_get(json_object_get(job, one), other);
-}
-
 static const json_t *last_transition(const json_t *job)
 {
     const json_t *all = json_object_get(job, "SecondaryStatusTransitions");
@@ -117,6 +112,44 @@ static const char *where_of(const json_t *channel)
                : job_text(json_object_get(source, "FileSystemDataSource"), "DirectoryPath");
 }
 
+/* Whether an object has this address, or one is below it; `otherwise` where that can't be known, as
+ * in a bucket of another service that only jobs reach. */
+static bool is_there(const struct describe *describe, const char *address, bool otherwise)
+{
+    char bucket[S3_BUCKET_NAME_MAX + 1];
+    const char *at = strncmp(address, "s3://", 5) == 0 ? address + 5 : address;
+    size_t length = strcspn(at, "/");
+    struct s3_client_listing listing = {.bucket = bucket, .limit = 1};
+    struct s3_client *store;
+    struct s3_list page;
+    if (length >= sizeof(bucket) || at[length] == '\0' ||
+        job_client_store(&describe->client, NULL, &store) != SHOAL_OK)
+        return otherwise;
+    snprintf(bucket, sizeof(bucket), "%.*s", (int)length, at);
+    listing.prefix = at + length + 1;
+    bool is_known = s3_client_list(store, &listing, &page) == S3_OK;
+    bool found = is_known ? page.count > 0 : otherwise;
+    if (is_known)
+        s3_list_release(&page);
+    s3_client_listing_release(&listing);
+    s3_client_free(store);
+    return found;
+}
+
+/* The API names a model's place whether there is one or not. */
+static void model_print(const struct describe *describe, const json_t *job)
+{
+    const char *status = job_text(job, "TrainingJobStatus");
+    const char *address = job_text(json_object_get(job, "ModelArtifacts"), "S3ModelArtifacts");
+    bool is_complete = strcmp(status, "Completed") == 0;
+    if (!job_has_ended(status) || address[0] == '\0')
+        return;
+    if (is_there(describe, address, is_complete))
+        row("Model", address);
+    else if (is_complete)
+        row("Model", "none: nothing was in /opt/ml/model, or it was removed since");
+}
+
 static void data_print(const json_t *job)
 {
     const json_t *channel;
@@ -127,10 +160,6 @@ static void data_print(const json_t *job)
                where_of(channel));
     }
     row("Output", job_text(json_object_get(job, "OutputDataConfig"), "S3OutputPath"));
-    if (strcmp(job_text(job, "TrainingJobStatus"), "Completed") == 0)
-        row("Model", json_string_value(part(job, "ModelArtifacts", "S3ModelArtifacts")) != NULL
-                         ? json_string_value(part(job, "ModelArtifacts", "S3ModelArtifacts"))
-                         : "");
 }
 
 static void values_print(const json_t *job)
@@ -178,6 +207,7 @@ static enum shoal_status describe_run(struct describe *describe)
         status_print(job);
         resources_print(job);
         data_print(job);
+        model_print(describe, job);
         values_print(job);
         transitions_print(job);
     }

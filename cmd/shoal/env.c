@@ -2,6 +2,7 @@
 /* env.c: `shoal env`: what a shell must know to be a client of the service. */
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ int cmd_env(int argc, char **argv);
 #define AWAIT_MS      3000 /* for a service that the line before has started */
 #define AWAIT_POLL_MS 10
 
-enum { ENV_DIR, ENV_LISTEN, ENV_FRONT, ENV_HELP };
+enum { ENV_DIR, ENV_LISTEN, ENV_FRONT, ENV_JSON, ENV_HELP };
 
 static const struct argument table[] = {
     [ENV_DIR] = {"dir", 'd', "DIR", "the service's directory (default ~/.local/share/shoal)"},
@@ -33,13 +34,17 @@ static const struct argument table[] = {
                    "also for scripts that call hosts of amazonaws.com by\n"
                    "name: all HTTPS of the shell goes to the service, which\n"
                    "stands for these hosts and refuses others"},
+    [ENV_JSON] = {"json", 0, NULL,
+                  "as a JSON object, for programs that are no shell; null:\n"
+                  "the variable has to go"},
     [ENV_HELP] = {"help", 'h', NULL, "show this text"},
 };
 #define TABLE_COUNT (sizeof(table) / sizeof(table[0]))
 
 struct env {
     const char *dir_given, *listen;
-    bool wants_front, wants_help;
+    bool wants_front, wants_json, wants_help;
+    json_t *json; /* the variables, if they are wanted so */
     enum http_home_scheme scheme;
     char dir[PATH_MAX], url[HTTP_HOME_URL_BYTES];
 };
@@ -73,6 +78,7 @@ static enum shoal_status take(void *user, int id, const char *value)
     case ENV_DIR: env->dir_given = value; break;
     case ENV_LISTEN: env->listen = value; break;
     case ENV_FRONT: env->wants_front = true; break;
+    case ENV_JSON: env->wants_json = true; break;
     default: env->wants_help = true; break;
     }
     return SHOAL_OK;
@@ -107,10 +113,22 @@ static void quoted_print(const char *name, const char *value)
     puts("'");
 }
 
-static void export_print(const char *name, const char *value)
+static void export_print(const struct env *env, const char *name, const char *value)
 {
+    if (env->json != NULL) {
+        json_object_set_new(env->json, name, json_string(value));
+        return;
+    }
     printf("export ");
     quoted_print(name, value);
+}
+
+static void unset_print(const struct env *env, const char *name)
+{
+    if (env->json != NULL)
+        json_object_set_new(env->json, name, json_null());
+    else
+        printf("unset %s\n", name);
 }
 
 /* "shoal serve &" and this command are often one paste: what is just being started is not yet
@@ -175,19 +193,40 @@ static enum shoal_status url_find(struct env *env)
 }
 
 /* In both spellings: of a variable that the user has in lower case, programs take that one. */
-static void both_print(const char *upper, const char *lower, const char *value)
+static void both_print(const struct env *env, const char *upper, const char *lower,
+                       const char *value)
 {
-    export_print(upper, value);
-    export_print(lower, value);
+    export_print(env, upper, value);
+    export_print(env, lower, value);
+}
+
+/* For programs, which have this one's environment: the same list. */
+static void no_proxy_collect(const struct env *env, const char *host)
+{
+    const char *before = getenv("NO_PROXY");
+    size_t bytes = strlen(host);
+    bool has_some = before != NULL && before[0] != '\0', has_host = false;
+    for (const char *at = before; has_some && at != NULL && !has_host; at = strchr(at, ',')) {
+        at += *at == ',';
+        has_host = strncmp(at, host, bytes) == 0 && (at[bytes] == ',' || at[bytes] == '\0');
+    }
+    json_t *list = has_host || !has_some ? json_string(has_host ? before : host)
+                                         : json_sprintf("%s,%s", before, host);
+    json_object_set(env->json, "NO_PROXY", list);
+    json_object_set_new(env->json, "no_proxy", list);
 }
 
 /* What must not go through a proxy: this service, and what was excepted before. */
-static void no_proxy_print(const char *url)
+static void no_proxy_print(const struct env *env)
 {
     char host[HTTP_HOME_URL_BYTES];
-    const char *at = strstr(url, "://") + 3;
+    const char *at = strstr(env->url, "://") + 3;
     bool is_v6 = *at == '[';
     snprintf(host, sizeof(host), "%.*s", (int)strcspn(at + is_v6, is_v6 ? "]" : ":/"), at + is_v6);
+    if (env->json != NULL) {
+        no_proxy_collect(env, host);
+        return;
+    }
     quoted_print("shoal_service_host", host);
     /* Also for shells that take an unset variable for an error. */
     puts("case \",${NO_PROXY-},\" in *\",$shoal_service_host,\"*) ;; *) "
@@ -201,9 +240,9 @@ static enum shoal_status authority_print(const struct env *env)
 {
     struct http_authority *authority;
     TRY(http_authority_open(env->dir, &authority));
-    export_print("AWS_CA_BUNDLE", http_authority_path(authority));
+    export_print(env, "AWS_CA_BUNDLE", http_authority_path(authority));
     if (env->wants_front)
-        export_print("REQUESTS_CA_BUNDLE", http_authority_path(authority));
+        export_print(env, "REQUESTS_CA_BUNDLE", http_authority_path(authority));
     http_authority_free(authority);
     return SHOAL_OK;
 }
@@ -213,23 +252,24 @@ static void front_print(const struct env *env)
 {
     char proxy[HTTP_HOME_URL_BYTES + 8];
     snprintf(proxy, sizeof(proxy), "http%s", strstr(env->url, "://"));
-    both_print("HTTPS_PROXY", "https_proxy", proxy);
+    both_print(env, "HTTPS_PROXY", "https_proxy", proxy);
 }
 
 static void client_print(const struct env *env, const struct http_key *key, const char *config)
 {
     if (env->wants_front && env->scheme == HTTP_HOME_TLS_GIVEN)
-        puts("unset AWS_ENDPOINT_URL"); /* one bundle of authorities serves the front alone */
+        unset_print(env, "AWS_ENDPOINT_URL"); /* one bundle of authorities serves the front alone */
     else
-        export_print("AWS_ENDPOINT_URL", env->url);
-    export_print("AWS_ACCESS_KEY_ID", key->id);
-    export_print("AWS_SECRET_ACCESS_KEY", key->secret);
-    export_print("AWS_REGION", REGION);
-    export_print("AWS_DEFAULT_REGION", REGION);
-    export_print("AWS_EC2_METADATA_DISABLED", "true");
-    export_print("SAGEMAKER_USER_CONFIG_OVERRIDE", config);
-    puts("unset AWS_SESSION_TOKEN AWS_PROFILE");
-    no_proxy_print(env->url);
+        export_print(env, "AWS_ENDPOINT_URL", env->url);
+    export_print(env, "AWS_ACCESS_KEY_ID", key->id);
+    export_print(env, "AWS_SECRET_ACCESS_KEY", key->secret);
+    export_print(env, "AWS_REGION", REGION);
+    export_print(env, "AWS_DEFAULT_REGION", REGION);
+    export_print(env, "AWS_EC2_METADATA_DISABLED", "true");
+    export_print(env, "SAGEMAKER_USER_CONFIG_OVERRIDE", config);
+    unset_print(env, "AWS_SESSION_TOKEN");
+    unset_print(env, "AWS_PROFILE");
+    no_proxy_print(env);
 }
 
 static enum shoal_status env_run(struct env *env)
@@ -242,11 +282,19 @@ static enum shoal_status env_run(struct env *env)
     TRY(http_home_file(env->dir, "keys", keys_path, sizeof(keys_path)));
     TRY(http_keys_make(keys_path));
     TRY(http_keys_load(keys_path, &keys));
+    env->json = env->wants_json ? json_object() : NULL;
     client_print(env, http_keys_first(keys), config);
     http_keys_free(keys);
     if (env->wants_front)
         front_print(env);
-    return env->wants_front || env->scheme == HTTP_HOME_TLS ? authority_print(env) : SHOAL_OK;
+    enum shoal_status status =
+        env->wants_front || env->scheme == HTTP_HOME_TLS ? authority_print(env) : SHOAL_OK;
+    if (env->json != NULL && status == SHOAL_OK) {
+        json_dumpf(env->json, stdout, JSON_INDENT(2));
+        putchar('\n');
+    }
+    json_decref(env->json);
+    return status;
 }
 
 int cmd_env(int argc, char **argv)

@@ -108,6 +108,18 @@ enum shoal_status job_client_describe(struct job_client *client, const char *nam
     return status;
 }
 
+enum shoal_status job_client_store(const struct job_client *client,
+                                   const struct s3_client_options *options, struct s3_client **out)
+{
+    struct http_endpoint endpoint;
+    struct http_endpoint_wish wish = client->wish;
+    struct s3_client_options all = options != NULL ? *options : (struct s3_client_options){0};
+    wish.service = "s3";
+    TRY(http_endpoint_find(&wish, &endpoint));
+    all.endpoint = &endpoint;
+    return s3_client_create(&all, out) == S3_OK ? SHOAL_OK : SHOAL_ERR_PEER_REFUSED;
+}
+
 /* ---- texts ---- */
 
 static char *text_next(void)

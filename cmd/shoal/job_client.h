@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "http/client.h"
+#include "s3/client.h"
 #include "shoal.h"
 
 /* What these commands exit with, beside 0, 1 and EXIT_USAGE. */
@@ -48,6 +49,11 @@ enum shoal_status job_client_call(struct job_client *client, const char *target,
                                   json_t **reply);
 /* DescribeTrainingJob. */
 enum shoal_status job_client_describe(struct job_client *client, const char *name, json_t **reply);
+
+/* A client of the same service's buckets, or of those that the environment names; the caller frees
+ * it. Of `options` (may be NULL) the endpoint is set here. */
+enum shoal_status job_client_store(const struct job_client *client,
+                                   const struct s3_client_options *options, struct s3_client **out);
 
 /* A text of a reply, "" if it is not there. */
 const char *job_text(const json_t *reply, const char *name);

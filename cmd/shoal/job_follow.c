@@ -221,14 +221,35 @@ static void prefix_print(const struct follow *follow, const struct stream *strea
         printf("algo-%d | ", stream->number);
 }
 
-static void line_print(struct follow *follow, struct stream *stream)
+static void text_print(const struct follow *follow, const struct stream *stream)
 {
     const json_t *text = json_object_get(line_of(stream), "message");
     prefix_print(follow, stream);
     fwrite(json_string_value(text), 1, json_string_length(text), stdout);
+}
+
+static enum shoal_status json_print(const struct stream *stream)
+{
+    json_t *line = json_pack("{s:o, s:I, s:O}", "instance", json_sprintf("algo-%d", stream->number),
+                             "timestamp", (json_int_t)time_of(stream), "message",
+                             json_object_get(line_of(stream), "message"));
+    if (line == NULL)
+        return base_error(SHOAL_ERR_MEMORY, "no memory for a line");
+    json_dumpf(line, stdout, JSON_COMPACT);
+    json_decref(line);
+    return SHOAL_OK;
+}
+
+static enum shoal_status line_print(struct follow *follow, struct stream *stream)
+{
+    if (follow->options->wants_json)
+        TRY(json_print(stream));
+    else
+        text_print(follow, stream);
     fputc('\n', stdout);
     stream->next++;
     follow->printed++;
+    return SHOAL_OK;
 }
 
 static enum shoal_status output_check(void)
@@ -252,7 +273,7 @@ static enum shoal_status drain(struct follow *follow)
         struct stream *stream = earliest(follow);
         if (stream == NULL || is_interrupted)
             return output_check();
-        line_print(follow, stream);
+        TRY(line_print(follow, stream));
     }
 }
 

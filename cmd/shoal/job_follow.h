@@ -13,6 +13,7 @@ struct job_follow_options {
     bool follows;      /* until the job has ended, else what there is */
     bool has_times;    /* in front of each line */
     bool has_statuses; /* on stderr */
+    bool wants_json;   /* an object for each line */
     int instance;      /* 0: all */
     int64_t since_ms;  /* since 1970 */
     long tail;         /* the last lines only, then what follows; -1: all */

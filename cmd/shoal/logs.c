@@ -20,6 +20,7 @@ enum {
     LOGS_SINCE,
     LOGS_TAIL,
     LOGS_TIMES,
+    LOGS_JSON,
     LOGS_DIR,
     LOGS_ENDPOINT,
     LOGS_HELP
@@ -33,6 +34,7 @@ static const struct argument table[] = {
                     "since 1970"},
     [LOGS_TAIL] = {"tail", 'n', "N", "the last N lines, and what follows with -f"},
     [LOGS_TIMES] = {"times", 't', NULL, "the time in front of each line"},
+    [LOGS_JSON] = {"json", 0, NULL, "a JSON object a line: instance, timestamp (ms), message"},
     [LOGS_DIR] = JOB_CLIENT_DIR_ROW,
     [LOGS_ENDPOINT] = JOB_CLIENT_ENDPOINT_ROW,
     [LOGS_HELP] = {"help", 'h', NULL, "show this text"},
@@ -80,6 +82,7 @@ static enum shoal_status take(void *user, int id, const char *value)
     case LOGS_SINCE: return since_read(value, &wish->options.since_ms);
     case LOGS_TAIL: return argument_number("--tail", value, 0, TAIL_MAX, &wish->options.tail);
     case LOGS_TIMES: wish->options.has_times = true; break;
+    case LOGS_JSON: wish->options.wants_json = true; break;
     case LOGS_DIR: wish->client.wish.dir = value; break;
     case LOGS_ENDPOINT: wish->client.wish.url = value; break;
     default: wish->wants_help = true; break;

@@ -14,6 +14,7 @@
 #include "http/identity.h"
 #include "http/keys.h"
 #include "job/limits.h"
+#include "json_text.h"
 #include "logs/protocol.h"
 #include "s3/protocol.h"
 #include "service/service.h"
@@ -27,6 +28,7 @@ enum {
     SERVE_TLS,
     SERVE_TLS_CERTIFICATE,
     SERVE_TLS_KEY,
+    SERVE_JSON,
     SERVE_HELP
 };
 
@@ -45,6 +47,7 @@ static const struct argument table[] = {
                    "the directory's own authority (DIR/tls/authority.pem)"},
     [SERVE_TLS_CERTIFICATE] = {"tls-cert", 0, "FILE", "the same with this certificate (PEM)"},
     [SERVE_TLS_KEY] = {"tls-key", 0, "FILE", "and its key"},
+    [SERVE_JSON] = {"json", 0, NULL, "print address, directory and process as JSON"},
     [SERVE_HELP] = {"help", 'h', NULL, "show this text"},
 };
 #define TABLE_COUNT (sizeof(table) / sizeof(table[0]))
@@ -52,7 +55,7 @@ static const struct argument table[] = {
 struct serve {
     char dir[HTTP_HOME_PATH_BYTES], host[BOOT_ADDRESS_HOST_BYTES];
     int port;
-    bool is_open, is_tls, wants_help;
+    bool is_open, is_tls, wants_json, wants_help;
     const char *certificate, *key;
     struct http_home *home;
     struct http_keys *keys;
@@ -77,6 +80,7 @@ static enum shoal_status take(void *user, int id, const char *value)
     case SERVE_TLS_CERTIFICATE: serve->certificate = value; break;
     case SERVE_TLS_KEY: serve->key = value; break;
     case SERVE_TLS: break;
+    case SERVE_JSON: serve->wants_json = true; break;
     default: serve->wants_help = true; break;
     }
     serve->is_tls |= id == SERVE_TLS || id == SERVE_TLS_CERTIFICATE || id == SERVE_TLS_KEY;
@@ -132,6 +136,23 @@ static enum shoal_status prepare(struct serve *serve)
     return service_open(&jobs, &serve->jobs);
 }
 
+/* It is ready. */
+static enum shoal_status address_print(const struct serve *serve)
+{
+    const char *scheme = serve->is_tls ? "https" : "http";
+    const char *address = http_server_address(serve->server);
+    if (serve->wants_json) {
+        printf("{\"address\": \"%s://%s\", \"directory\": ", scheme, address);
+        json_print_string(http_home_path(serve->home), stdout);
+        printf(", \"process\": %d}\n", (int)getpid());
+    } else {
+        printf("%s://%s\n", scheme, address);
+    }
+    if (fflush(stdout) != 0)
+        return base_error(SHOAL_ERR_SYSTEM, "cannot write to stdout");
+    return SHOAL_OK;
+}
+
 static enum shoal_status start(struct serve *serve)
 {
     struct http_tls tls = {.dir = http_home_path(serve->home),
@@ -157,10 +178,7 @@ static enum shoal_status start(struct serve *serve)
     /* Jobs look for it there. */
     TRY(http_home_announce(serve->home, http_server_address(serve->server), scheme));
     TRY(service_start(serve->jobs, http_server_address(serve->server)));
-    printf("%s://%s\n", serve->is_tls ? "https" : "http", http_server_address(serve->server));
-    if (fflush(stdout) != 0)
-        return base_error(SHOAL_ERR_SYSTEM, "cannot write to stdout");
-    return SHOAL_OK;
+    return address_print(serve);
 }
 
 /* Blocked before any thread is made, so that all of them leave these signals to sigwait. */

@@ -14,10 +14,11 @@ int cmd_stop(int argc, char **argv);
 #define PAUSE_MS_MIN 20
 #define PAUSE_MS_MAX 500
 
-enum { STOP_WAIT, STOP_DIR, STOP_ENDPOINT, STOP_HELP };
+enum { STOP_WAIT, STOP_JSON, STOP_DIR, STOP_ENDPOINT, STOP_HELP };
 
 static const struct argument table[] = {
     [STOP_WAIT] = {"wait", 'w', NULL, "until they have ended"},
+    [STOP_JSON] = {"json", 0, NULL, "an array of their names and statuses"},
     [STOP_DIR] = JOB_CLIENT_DIR_ROW,
     [STOP_ENDPOINT] = JOB_CLIENT_ENDPOINT_ROW,
     [STOP_HELP] = {"help", 'h', NULL, "show this text"},
@@ -28,7 +29,7 @@ struct stop {
     struct job_client client;
     const char *names[NAMES_MAX];
     int count;
-    bool waits, wants_help;
+    bool waits, wants_json, wants_help;
 };
 
 static enum shoal_status take(void *user, int id, const char *value)
@@ -36,6 +37,7 @@ static enum shoal_status take(void *user, int id, const char *value)
     struct stop *stop = user;
     switch (id) {
     case STOP_WAIT: stop->waits = true; break;
+    case STOP_JSON: stop->wants_json = true; break;
     case STOP_DIR: stop->client.wish.dir = value; break;
     case STOP_ENDPOINT: stop->client.wish.url = value; break;
     default: stop->wants_help = true; break;
@@ -97,18 +99,29 @@ static enum shoal_status stop_one(struct stop *stop, const char *name)
                : base_error(result, "%s: %s", name, text);
 }
 
-static enum shoal_status wait_for(struct stop *stop, const char *name)
+/* Its status, with --wait the one that it ends with. */
+static enum shoal_status status_await(struct stop *stop, const char *name,
+                                      char status[JOB_STATUS_BYTES])
 {
-    char status[JOB_STATUS_BYTES] = "";
     int64_t pause_ms = PAUSE_MS_MIN;
     for (;;) {
         TRY(status_get(stop, name, status));
-        if (job_has_ended(status))
-            break;
+        if (!stop->waits || job_has_ended(status))
+            return SHOAL_OK;
         base_sleep_ms(pause_ms);
         pause_ms = pause_ms * 2 < PAUSE_MS_MAX ? pause_ms * 2 : PAUSE_MS_MAX;
     }
-    printf("%s: %s\n", name, status);
+}
+
+static enum shoal_status status_print(struct stop *stop, const char *name, json_t *all)
+{
+    char status[JOB_STATUS_BYTES];
+    TRY(status_await(stop, name, status));
+    if (stop->wants_json)
+        json_array_append_new(
+            all, json_pack("{s:s, s:s}", "TrainingJobName", name, "TrainingJobStatus", status));
+    else
+        printf("%s: %s\n", name, status);
     return SHOAL_OK;
 }
 
@@ -116,6 +129,8 @@ static enum shoal_status wait_for(struct stop *stop, const char *name)
 static int stop_run(struct stop *stop)
 {
     int code = 0;
+    bool shows = stop->waits || stop->wants_json;
+    json_t *all = json_array();
     for (int i = 0; i < stop->count; i++) {
         enum shoal_status status = stop_one(stop, stop->names[i]);
         if (status == SHOAL_OK)
@@ -123,10 +138,15 @@ static int stop_run(struct stop *stop)
         code = arguments_exit("stop", status);
         stop->names[i] = NULL;
     }
-    for (int i = 0; stop->waits && i < stop->count; i++) {
-        if (stop->names[i] != NULL && wait_for(stop, stop->names[i]) != SHOAL_OK)
+    for (int i = 0; shows && i < stop->count; i++) {
+        if (stop->names[i] != NULL && status_print(stop, stop->names[i], all) != SHOAL_OK)
             code = arguments_exit("stop", SHOAL_ERR_SYSTEM);
     }
+    if (stop->wants_json) {
+        json_dumpf(all, stdout, JSON_INDENT(2));
+        putchar('\n');
+    }
+    json_decref(all);
     return code;
 }
 

@@ -16,8 +16,9 @@ int cmd_submit(int argc, char **argv);
 #define RUNTIME_MS_DEFAULT (INT64_C(86400) * 1000)
 #define INSTANCES_MAX      100
 #define PROCESSES_MAX      1024
-#define PRIORITY_MAX       1000000000
-#define BASE_NAME_MAX      38 /* of a job's name, in front of its time */
+#define PRIORITY_MAX       1000000
+#define KEEP_ALIVE_S_MAX   21600 /* that the API takes */
+#define BASE_NAME_MAX      38    /* of a job's name, in front of its time */
 
 enum {
     SUBMIT_INSTANCES,
@@ -33,6 +34,7 @@ enum {
     SUBMIT_PROCESSES,
     SUBMIT_RUNTIME,
     SUBMIT_PRIORITY,
+    SUBMIT_KEEP_ALIVE,
     SUBMIT_NAME,
     SUBMIT_ENTRY,
     SUBMIT_FOLLOW,
@@ -68,10 +70,13 @@ static const struct argument table[] = {
                           "accelerators, else one)"},
     [SUBMIT_RUNTIME] = {"max-runtime", 0, "SECONDS", "stopped then (default 86400, a day)"},
     [SUBMIT_PRIORITY] = {"priority", 0, "N", "before jobs with less (default 0)"},
+    [SUBMIT_KEEP_ALIVE] = {"keep-alive", 0, "SECONDS",
+                           "its instances are kept for so long for the next job\n"
+                           "like it, which starts before others (default 0)"},
     [SUBMIT_NAME] = {"name", 0, "NAME", "of the job (default: the script's and the time)"},
     [SUBMIT_ENTRY] = {"entry", 0, "SCRIPT", "in the folder (default train.py)"},
     [SUBMIT_FOLLOW] = {"follow", 'f', NULL, "show what it prints, until it has ended"},
-    [SUBMIT_JSON] = {"json", 0, NULL, "print name and ARN as JSON"},
+    [SUBMIT_JSON] = {"json", 0, NULL, "print name and ARN as JSON, and with --follow its lines"},
     [SUBMIT_DIR] = JOB_CLIENT_DIR_ROW,
     [SUBMIT_ENDPOINT] = JOB_CLIENT_ENDPOINT_ROW,
     [SUBMIT_HELP] = {"help", 'h', NULL, "show this text"},
@@ -109,6 +114,8 @@ static enum shoal_status take(void *user, int id, const char *value)
     case SUBMIT_RUNTIME: return argument_seconds("--max-runtime", value, &submit->max_runtime_ms);
     case SUBMIT_PRIORITY:
         return argument_number("--priority", value, -PRIORITY_MAX, PRIORITY_MAX, &submit->priority);
+    case SUBMIT_KEEP_ALIVE:
+        return argument_number("--keep-alive", value, 0, KEEP_ALIVE_S_MAX, &submit->keep_alive_s);
     case SUBMIT_NAME: submit->name = value; break;
     case SUBMIT_ENTRY: submit->entry = value; break;
     case SUBMIT_FOLLOW: submit->follows = true; break;
@@ -231,6 +238,7 @@ static int submit_run(struct submit *submit)
     char ended[JOB_STATUS_BYTES] = "";
     options.name = submit->job;
     options.follows = options.has_statuses = true;
+    options.wants_json = submit->wants_json;
     status = job_follow(&submit->client, &options, ended);
     return job_follow_exit("submit", &options, status, ended);
 }

@@ -27,7 +27,7 @@ struct submit {
     const char *entry; /* the script's name in the folder; NULL: train.py */
     const char *name, *image, *instance_type, *output, *checkpoints, *distribution;
     struct submit_list data, hyperparameters, environment, metrics, arguments;
-    long instances, processes, priority;
+    long instances, processes, priority, keep_alive_s;
     int64_t max_runtime_ms;
     bool follows, wants_json, wants_help;
     char job[SUBMIT_NAME_BYTES];

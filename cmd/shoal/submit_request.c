@@ -205,6 +205,9 @@ static json_t *base_make(const struct submit *submit)
         json_object_set_new(request, "Tags",
                             json_pack("[{s:s, s:o}]", "Key", "shoal:priority", "Value",
                                       json_sprintf("%ld", submit->priority)));
+    if (request != NULL && submit->keep_alive_s > 0)
+        json_object_set_new(json_object_get(request, "ResourceConfig"), "KeepAlivePeriodInSeconds",
+                            json_integer(submit->keep_alive_s));
     if (request != NULL && submit->checkpoints != NULL)
         json_object_set_new(request, "CheckpointConfig",
                             json_pack("{s:s}", "S3Uri", submit->checkpoints));

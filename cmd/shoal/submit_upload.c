@@ -256,24 +256,13 @@ static enum shoal_status bucket_make(const struct submit *submit, struct s3_clie
     return code == S3_BUCKET_OWNED || code == S3_BUCKET_EXISTS ? SHOAL_OK : passed_on(code);
 }
 
-static enum shoal_status store_open(const struct submit *submit, struct progress *progress,
-                                    struct s3_client **out)
-{
-    struct http_endpoint endpoint;
-    struct http_endpoint_wish wish = submit->client.wish;
-    wish.service = "s3";
-    TRY(http_endpoint_find(&wish, &endpoint));
-    return passed_on(s3_client_create(&(struct s3_client_options){.endpoint = &endpoint,
-                                                                  .progress = progress_add,
-                                                                  .user = progress},
-                                      out));
-}
-
 enum shoal_status submit_upload(struct submit *submit)
 {
     struct progress progress = {.is_shown = isatty(STDERR_FILENO) != 0, .drawn_ns = base_now_ns()};
     struct s3_client *store;
-    TRY(store_open(submit, &progress, &store));
+    TRY(job_client_store(&submit->client,
+                         &(struct s3_client_options){.progress = progress_add, .user = &progress},
+                         &store));
     int archive_fd = memfd_create("source", MFD_CLOEXEC);
     enum shoal_status status =
         archive_fd >= 0 ? bucket_make(submit, store)
