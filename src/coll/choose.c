@@ -53,7 +53,8 @@ enum condition {
     EVEN_HALVES,    /* the same as SAME_WIDTH, and the ranks are a power of two */
     SERVED,         /* there are servers */
     SERVED_STACKED, /* and several hosts, several ranks on some */
-    CROWDED         /* the same as EVEN_HALVES, and hosts share too few cores */
+    CROWDED,        /* hosts share too few cores, so messages count more than rounds */
+    CROWDED_EVEN    /* and EVEN_HALVES */
 };
 
 /* Sizes: `bytes` of what one rank ends or begins with: the whole buffer of allreduce, reduce and
@@ -72,10 +73,11 @@ static const struct row table[] = {
     /* kind, condition, most ranks, most bytes, algorithm */
     {COLL_ALLREDUCE, SERVED_STACKED, MANY, ANY, "two_level"},
     {COLL_ALLREDUCE, SERVED, MANY, ANY, "direct"},
-    {COLL_ALLREDUCE, CROWDED, 8, 8 * KIB, "recursive_doubling"},
+    {COLL_ALLREDUCE, CROWDED_EVEN, 8, 8 * KIB, "recursive_doubling"},
     {COLL_ALLREDUCE, ALWAYS, 8, 8 * KIB, "exchange"},
     {COLL_ALLREDUCE, ALWAYS, MANY, 8 * KIB, "recursive_doubling"},
     {COLL_ALLREDUCE, STACKED, MANY, ANY, "two_level"},
+    {COLL_ALLREDUCE, CROWDED_EVEN, 8, 256 * KIB, "halving_doubling"},
     {COLL_ALLREDUCE, ALWAYS, 8, 2 * MIB, "direct"},
     {COLL_ALLREDUCE, SAME_WIDTH, 8, ANY, "ring"},
     {COLL_ALLREDUCE, ALWAYS, 32, ANY, "direct"},
@@ -95,6 +97,7 @@ static const struct row table[] = {
     {COLL_BROADCAST, ALWAYS, 64, ANY, "direct"},
     {COLL_BROADCAST, ALWAYS, MANY, ANY, "chain"},
 
+    {COLL_ALLGATHER, CROWDED, 8, 64 * KIB, "bruck"},
     {COLL_ALLGATHER, ALWAYS, 8, 64 * KIB, "direct"},
     {COLL_ALLGATHER, ALWAYS, MANY, 64 * KIB, "bruck"},
     {COLL_ALLGATHER, STACKED, MANY, ANY, "two_level"},
@@ -107,6 +110,7 @@ static const struct row table[] = {
     {COLL_GATHER, ALWAYS, MANY, 64 * KIB, "binomial"},
     {COLL_GATHER, ALWAYS, MANY, ANY, "direct"},
 
+    {COLL_REDUCE_SCATTER, CROWDED_EVEN, 8, 64 * KIB, "halving"},
     {COLL_REDUCE_SCATTER, ALWAYS, 8, 64 * KIB, "direct"},
     {COLL_REDUCE_SCATTER, ALWAYS, MANY, 64 * KIB, "halving"},
     {COLL_REDUCE_SCATTER, STACKED, MANY, ANY, "two_level"},
@@ -120,11 +124,13 @@ static const struct row table[] = {
     {COLL_SCATTER, ALWAYS, MANY, 64 * KIB, "binomial"},
     {COLL_SCATTER, ALWAYS, MANY, ANY, "direct"},
 
+    {COLL_ALLTOALL, CROWDED, 8, 8 * KIB, "bruck"},
     {COLL_ALLTOALL, ALWAYS, 8, ANY, "direct"},
     {COLL_ALLTOALL, ALWAYS, MANY, 8 * KIB, "bruck"},
     {COLL_ALLTOALL, ALWAYS, 32, ANY, "direct"},
     {COLL_ALLTOALL, ALWAYS, MANY, ANY, "pairwise"},
 
+    {COLL_BARRIER, CROWDED, 8, ANY, "dissemination"},
     {COLL_BARRIER, ALWAYS, 8, ANY, "direct"},
     {COLL_BARRIER, ALWAYS, MANY, ANY, "dissemination"},
 };
@@ -163,7 +169,8 @@ static bool holds(enum condition condition, const struct coll_shape *shape)
         return !shape->wide_sums && shape_bytes(shape) / (uint64_t)shape->size >= BLOCK_BYTES;
     case SERVED: return shape->server_count > 0;
     case SERVED_STACKED: return shape->server_count > 0 && coll_layout_is_stacked(shape);
-    case CROWDED: return shape->crowded && shape->size > 2 && holds(EVEN_HALVES, shape);
+    case CROWDED: return shape->crowded && shape->size > 2;
+    case CROWDED_EVEN: return holds(CROWDED, shape) && holds(EVEN_HALVES, shape);
     case EVEN_HALVES: return !shape->wide_sums && (shape->size & (shape->size - 1)) == 0;
     default: return true;
     }

@@ -108,16 +108,35 @@ static void test_hosts_that_share_too_few_cores(void **state)
 {
     (void)state;
     const struct {
-        int size;
+        enum coll_kind kind;
+        int size, ranks_per_host;
+        uint64_t bytes;
         bool reproducible;
         const char *expected;
-    } cases[] = {{2, false, "exchange"},
-                 {3, false, "exchange"},
-                 {4, false, "recursive_doubling"},
-                 {8, false, "recursive_doubling"},
-                 {8, true, "exchange"}};
+    } cases[] = {
+        {COLL_ALLREDUCE, 2, 1, 4096, false, "exchange"},
+        {COLL_ALLREDUCE, 3, 1, 4096, false, "exchange"},
+        {COLL_ALLREDUCE, 4, 1, 4096, false, "recursive_doubling"},
+        {COLL_ALLREDUCE, 8, 1, 4096, false, "recursive_doubling"},
+        {COLL_ALLREDUCE, 8, 1, 4096, true, "exchange"},
+        {COLL_ALLREDUCE, 8, 1, 65536, false, "halving_doubling"},
+        {COLL_ALLREDUCE, 8, 1, 65536, true, "direct"},
+        {COLL_ALLREDUCE, 6, 1, 65536, false, "direct"},
+        {COLL_ALLREDUCE, 8, 1, 1 << 20, false, "direct"},
+        {COLL_ALLREDUCE, 8, 2, 65536, false, "two_level"},
+        {COLL_ALLGATHER, 3, 1, 1024, false, "bruck"},
+        {COLL_ALLGATHER, 8, 1, 1 << 20, false, "ring"},
+        {COLL_REDUCE_SCATTER, 8, 1, 1024, false, "halving"},
+        {COLL_REDUCE_SCATTER, 8, 1, 1024, true, "direct"},
+        {COLL_REDUCE_SCATTER, 6, 1, 1024, false, "direct"},
+        {COLL_ALLTOALL, 8, 1, 1024, false, "bruck"},
+        {COLL_ALLTOALL, 8, 1, 65536, false, "direct"},
+        {COLL_BARRIER, 2, 1, 0, false, "direct"},
+        {COLL_BARRIER, 3, 1, 0, false, "dissemination"},
+    };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct coll_shape shape = make_shape(COLL_ALLREDUCE, cases[i].size, 1, 4096, SHOAL_F32);
+        struct coll_shape shape = make_shape(cases[i].kind, cases[i].size, cases[i].ranks_per_host,
+                                             cases[i].bytes, SHOAL_F32);
         struct coll_choice choice = {.dtype = SHOAL_F32, .reproducible = cases[i].reproducible};
         shape.crowded = true;
         assert_string_equal(chosen(&shape, choice), cases[i].expected);
