@@ -118,16 +118,31 @@ def kills(bench, jobs, times):
     return f"{jobs} jobs, up to {running} running, {times} kills: {len(wrong)} lost or wrong"
 
 
-COPIES = {
-    "job": "INSERT INTO job SELECT ?1, 'copy-' || ?1, 'arn:copy-' || ?1, phase, attempt, priority,"
-           " accelerators, status, secondary, reason, created_ms + ?1, modified_ms + ?1,"
-           " started_ms, ended_ms, trained_ms FROM job WHERE id = ?2",
-    "request": "INSERT INTO request SELECT ?1, text, metrics FROM request WHERE job = ?2",
-    "transition": "INSERT INTO transition SELECT ?1, number, status, message, start_ms, end_ms"
-                  " FROM transition WHERE job = ?2",
-    "property": "INSERT INTO property SELECT path, ?1, item, text, number FROM property"
-                " WHERE job = ?2",
+# What a copy of a job has of its own; all other columns are the origin's.
+OWN_COLUMNS = {
+    "job": {
+        "id": ":copy",
+        "name": "'copy-' || :copy",
+        "arn": "'arn:copy-' || :copy",
+        "created_ms": "created_ms + :copy",
+        "modified_ms": "modified_ms + :copy",
+    },
+    "request": {"job": ":copy"},
+    "transition": {"job": ":copy"},
+    "property": {"job": ":copy"},
 }
+
+
+def copying(database, table):
+    """The statement that copies a table's rows of one job, whatever columns it has."""
+    columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+    own = OWN_COLUMNS[table]
+    key = "id" if table == "job" else "job"
+    return (
+        f"INSERT INTO {table} ({', '.join(columns)})"
+        f" SELECT {', '.join(own.get(name, name) for name in columns)}"
+        f" FROM {table} WHERE {key} = :origin"
+    )
 
 
 def many(bench, jobs):
@@ -137,9 +152,10 @@ def many(bench, jobs):
     bench.kill()
     with sqlite3.connect(bench.folder / "service.db") as database:
         (origin,) = database.execute("SELECT id FROM job WHERE name = 'origin'").fetchone()
+        statements = [copying(database, table) for table in OWN_COLUMNS]
         for i in range(jobs):
-            for sql in COPIES.values():
-                database.execute(sql, (1000000 + i, origin))
+            for sql in statements:
+                database.execute(sql, {"copy": 1000000 + i, "origin": origin})
     database.close()
     bench.start()
     calls = {
