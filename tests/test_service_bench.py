@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/service.py against a real service: what it makes in the database is what the service reads."""
+"""bench/service.py against a real service: what it writes in the database is read by it."""
 
 import os
 import re
