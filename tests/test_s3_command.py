@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`shoal s3` against our own service, and against another implementation of S3 (moto)."""
 
+import fcntl
 import filecmp
 import json
 import os
@@ -8,7 +9,9 @@ import pty
 import random
 import re
 import signal
+import struct
 import subprocess
+import termios
 import time
 
 import pytest
@@ -219,18 +222,23 @@ def test_a_service_that_is_not_there(tmp_path):
     fails(unknown, 1, "start `shoal serve`, or say where one is", "ls")
 
 
-def test_a_terminal_shows_a_bar(own, folder):
-    own.ok("mb", "s3://bar")
+@pytest.mark.parametrize("columns", [0, 40])
+def test_a_terminal_shows_a_bar(own, folder, columns):
+    """Of the terminal's width, where that is known: a longer one can't be taken away."""
+    own.ok("mb", f"s3://bar-{columns}")
     master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(
-        [SHOAL, "s3", "cp", folder / "large", "s3://bar", *own.arguments],
+        [SHOAL, "s3", "cp", folder / "large", f"s3://bar-{columns}", *own.arguments],
         stdout=subprocess.PIPE, stderr=slave, env=own.environment,
     )
     os.close(slave)
     assert b"upload: " in process.communicate(timeout=DEADLINE_S)[0]
     shown = os.read(master, 65536).decode()
     os.close(master)
-    assert re.search(r"\r\[=*\.*\] +\d+ %  .* of 11(\.0)? MiB  .*/s  0 of 1 files", shown), shown
+    bar = r"\r(\[=*\.*\] +\d+ %  .*?" + ("" if columns else " of 11.* MiB  .*/s  0 of 1 files")
+    found = re.search(bar + r")\x1b", shown)
+    assert found and (not columns or len(found[1]) == columns - 1), shown
     assert shown.endswith("\r\x1b[K")  # and takes it away
 
 

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,6 +19,7 @@
 
 #define DRAW_NS   (100 * BASE_NS_PER_MS)
 #define BAR_CELLS 24
+#define BAR_BYTES 256
 
 struct s3_progress {
     bool has_bar, wants_json, is_quiet, is_dry;
@@ -62,21 +64,30 @@ static void bar_clear(struct s3_progress *progress)
     progress->is_drawn = false;
 }
 
+/* A line that is longer than the terminal's can't be drawn over. */
+static int line_bytes_max(void)
+{
+    struct winsize size;
+    bool is_known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    return is_known && size.ws_col < BAR_BYTES ? size.ws_col - 1 : BAR_BYTES;
+}
+
 static void bar_draw(struct s3_progress *progress, int64_t now_ns)
 {
     double done = (double)atomic_load(&progress->bytes_done);
     double all = (double)progress->bytes_planned;
     double share = all > 0 ? done / all : 0;
     double seconds = (double)(now_ns - progress->begun_ns) / (double)BASE_NS_PER_S;
-    char bar[BAR_CELLS + 1];
+    char bar[BAR_CELLS + 1], line[BAR_BYTES];
     share = share < 0 ? 0 : share > 1 ? 1 : share;
     memset(bar, '.', BAR_CELLS);
     memset(bar, '=', (size_t)(share * BAR_CELLS));
     bar[BAR_CELLS] = '\0';
-    fprintf(stderr, "\r[%s] %3.0f %%  %s of %s  %s/s  %lld of %lld files\033[K", bar, share * 100,
-            scaled_bytes_text(done), scaled_bytes_text(all),
-            scaled_bytes_text(seconds > 0 ? done / seconds : 0), (long long)progress->files_done,
-            (long long)progress->files_planned);
+    snprintf(line, sizeof(line), "[%s] %3.0f %%  %s of %s  %s/s  %lld of %lld files", bar,
+             share * 100, scaled_bytes_text(done), scaled_bytes_text(all),
+             scaled_bytes_text(seconds > 0 ? done / seconds : 0), (long long)progress->files_done,
+             (long long)progress->files_planned);
+    fprintf(stderr, "\r%.*s\033[K", line_bytes_max(), line);
     fflush(stderr);
     progress->is_drawn = true;
 }
