@@ -455,13 +455,16 @@ def test_kills_of_the_service_at_any_moment(jobs):
 
     thread = threading.Thread(target=create)
     thread.start()
+    deadline = time.monotonic() + DEADLINE_S
+    while not accepted:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     for pause in (0.1, 0.15, 0.05, 0.2):
         time.sleep(pause)
         jobs.kill()
         jobs.start()
     stops.set()
     thread.join()
-    assert accepted
     for i in accepted:
         job = jobs.wait(f"k-{i}", *ENDED)
         assert job["TrainingJobStatus"] == ("Failed" if i % 3 else "Completed"), job
