@@ -95,6 +95,15 @@ def test_large_allreduces_follow_unequal_links(tmp_path):
     assert not short["follows_links"]
 
 
+def test_hosts_that_share_too_few_cores_choose_as_the_library_does(tmp_path):
+    platform = tmp_path / "cluster.txt"
+    for cores, algorithm in (("cores 2 shared", "halving_doubling"), ("cores 8 shared", "direct"),
+                             ("cores 2", "direct")):  # fmt: skip
+        platform.write_text(f"hosts 8\nlink rate 1gbit latency 20us\n{cores}\n")
+        (row,) = rows("allreduce", "-p", platform, "-b", "64K")
+        assert row["algorithm"] == algorithm, cores
+
+
 def test_servers_bring_the_time_down(tmp_path):
     words = ["allreduce", "--bytes", "16M", "--hosts", "8"]
     without, half, full = (rows(*words, "--servers", n)[0] for n in (0, 4, "all"))

@@ -98,8 +98,8 @@ static enum shoal_status parse_run(const char *line, struct run *run)
 
 /* ---- programs ------------------------------------------------------------------------------ */
 
-static enum shoal_status make_programs(const struct run *run, enum coll_kind kind,
-                                       struct sim_programs **out)
+static enum shoal_status make_programs(const struct sim_platform *platform, const struct run *run,
+                                       enum coll_kind kind, struct sim_programs **out)
 {
     enum shoal_dtype dtype;
     const struct coll_algorithm *algorithm;
@@ -116,6 +116,7 @@ static enum shoal_status make_programs(const struct run *run, enum coll_kind kin
                                .wide_sums = kernel_dtype_is_half(dtype),
                                .count = (uint64_t)run->count,
                                .in_place = kind == COLL_BROADCAST,
+                               .crowded = sim_is_crowded(platform, (int)run->hosts, size),
                                .host_of = host_of,
                                .host_count = (int)run->hosts};
     shape.segment_count = coll_segment_count(&shape);
@@ -128,7 +129,8 @@ static enum shoal_status make_programs(const struct run *run, enum coll_kind kin
     return status;
 }
 
-static enum shoal_status add_run(const char *line, struct runs *runs)
+static enum shoal_status add_run(const struct sim_platform *platform, const char *line,
+                                 struct runs *runs)
 {
     struct run *run = &runs->runs[runs->count];
     enum coll_kind kind;
@@ -138,8 +140,8 @@ static enum shoal_status add_run(const char *line, struct runs *runs)
     TRY(argument_operation(run->operation, &kind));
     struct sim_programs **programs = &runs->programs[2 * runs->count];
     runs->count++;
-    TRY(make_programs(run, kind, &programs[0]));
-    TRY(make_programs(run, COLL_BARRIER, &programs[1]));
+    TRY(make_programs(platform, run, kind, &programs[0]));
+    TRY(make_programs(platform, run, COLL_BARRIER, &programs[1]));
     runs->samples[runs->count - 1] = (struct sim_sample){.programs = programs[0],
                                                          .barrier = programs[1],
                                                          .own_bytes = 2 * run->bytes,
@@ -147,13 +149,14 @@ static enum shoal_status add_run(const char *line, struct runs *runs)
     return SHOAL_OK;
 }
 
-static enum shoal_status read_runs(FILE *file, const char *path, struct runs *runs)
+static enum shoal_status read_runs(const struct sim_platform *platform, FILE *file,
+                                   const char *path, struct runs *runs)
 {
     char line[LINE_BYTES];
     for (int number = 1; fgets(line, sizeof(line), file); number++) {
         if (line[strspn(line, " \t\r\n")] == '\0')
             continue;
-        enum shoal_status status = add_run(line, runs);
+        enum shoal_status status = add_run(platform, line, runs);
         if (status != SHOAL_OK)
             return base_error_context(status, "%s:%d", path, number);
     }
@@ -162,7 +165,8 @@ static enum shoal_status read_runs(FILE *file, const char *path, struct runs *ru
     return runs->count ? SHOAL_OK : base_error(SHOAL_ERR_FORMAT, "%s: there is no run in it", path);
 }
 
-static enum shoal_status open_runs(const char *path, struct runs *runs)
+static enum shoal_status open_runs(const struct sim_platform *platform, const char *path,
+                                   struct runs *runs)
 {
     TRY(BASE_NEW_ARRAY(&runs->runs, RUNS_MAX, "the runs"));
     TRY(BASE_NEW_ARRAY(&runs->samples, RUNS_MAX, "the runs"));
@@ -170,7 +174,7 @@ static enum shoal_status open_runs(const char *path, struct runs *runs)
     FILE *file = fopen(path, "r");
     if (!file)
         return base_error_errno(SHOAL_ERR_SYSTEM, errno, "cannot read %s", path);
-    enum shoal_status status = read_runs(file, path, runs);
+    enum shoal_status status = read_runs(platform, file, path, runs);
     fclose(file);
     return status;
 }
@@ -216,7 +220,7 @@ static void print_runs(const struct runs *runs, const char *path)
 enum shoal_status sim_calibrate(struct sim_platform *platform, const char *path, bool fits)
 {
     struct runs runs = {0};
-    enum shoal_status status = open_runs(path, &runs);
+    enum shoal_status status = open_runs(platform, path, &runs);
     if (status == SHOAL_OK)
         status = fits ? sim_fit(platform, runs.samples, runs.count)
                       : sim_samples_run(platform, runs.samples, runs.count);

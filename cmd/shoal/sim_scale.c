@@ -49,6 +49,8 @@ enum shoal_status sim_scene_init(const struct sim_request *request, int hosts,
                                        .wide_sums = kernel_dtype_is_half(request->dtype),
                                        .in_place = request->kind == COLL_BROADCAST,
                                        .host_of = scene->host_of};
+    scene->shape.crowded =
+        sim_is_crowded(scene->platform, hosts + scene->server_count, size + scene->server_count);
     sim_scene_count(scene, request->bytes);
     return SHOAL_OK;
 }

@@ -93,6 +93,13 @@ static inline int sim_switch_count(const struct sim_platform *platform)
     return sim_switch_of(platform, sim_all_hosts(platform) - 1) + 1;
 }
 
+/* Whether hosts are parts of one machine with fewer cores than these ranks: then libshoal takes
+ * algorithms of fewer messages (coll_shape's `crowded`). */
+static inline bool sim_is_crowded(const struct sim_platform *platform, int hosts, int ranks)
+{
+    return platform->cores_are_shared && hosts > 1 && ranks > platform->cores;
+}
+
 /* Whether every host sees the same network as every other. */
 static inline bool sim_is_uniform(const struct sim_platform *platform)
 {
