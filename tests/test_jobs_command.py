@@ -9,7 +9,9 @@ import signal
 import subprocess
 import time
 
+import botocore.session
 import pytest
+from botocore.exceptions import ClientError
 from launching import DEADLINE_S, SHOAL
 from services import Service, needs_service
 
@@ -261,6 +263,44 @@ def test_sdks_read_the_same_logs_and_metrics(service, measured):
     with pytest.raises(logs.exceptions.ResourceNotFoundException) as error:
         logs.get_log_events(logGroupName=GROUP, logStreamName=f"{name}/algo-9-1")
     assert error.value.response["Error"]["Message"] == "The specified log stream does not exist."
+
+
+def older_metrics_client(service):
+    """CloudWatch's client as botocore had it before 1.42.7: requests are forms, replies XML."""
+    session = botocore.session.Session()
+    model = session.get_component("data_loader").load_service_model("cloudwatch", "service-2")
+    model["metadata"].update(protocol="query", protocols=["query"])  # the loader keeps it
+    client = session.create_client(
+        "cloudwatch", endpoint_url=service.url, region_name="us-east-1",
+        aws_access_key_id=service.key, aws_secret_access_key=service.secret,
+    )
+    assert client.meta.service_model.resolved_protocol == "query"
+    return client
+
+
+def test_older_sdks_read_the_same_metrics(service, measured):
+    now, found = int(time.time()), []
+    metric = {
+        "Namespace": GROUP, "MetricName": "loss",
+        "Dimensions": [{"Name": "TrainingJobName", "Value": measured}],
+    }
+    times = {"StartTime": now - 600, "EndTime": now + 60}
+    for client in (service.client("cloudwatch"), older_metrics_client(service)):
+        with pytest.raises(ClientError) as error:
+            client.get_metric_statistics(Period=61, Statistics=["Sum"], **metric, **times)
+        with pytest.raises(ClientError) as missing:
+            client.list_dashboards()
+        wanted = {"Id": "m", "MetricStat": {"Metric": metric, "Period": 1, "Stat": "Average"}}
+        data = client.get_metric_data(MetricDataQueries=[wanted], ScanBy="TimestampAscending",
+                                      **times)["MetricDataResults"]
+        found.append((
+            client.get_metric_statistics(Period=60, Statistics=["SampleCount", "Maximum"],
+                                         **metric, **times)["Datapoints"],
+            data, client.list_metrics(Dimensions=metric["Dimensions"])["Metrics"],
+            error.value.response["Error"]["Code"], error.value.response["Error"]["Message"],
+            "'ListDashboards'" in str(missing.value),
+        ))
+    assert found[0] == found[1] and found[0][0] and found[0][1][0]["Values"] and found[0][-1]
 
 
 WRONG = [

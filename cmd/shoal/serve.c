@@ -168,8 +168,11 @@ static enum shoal_status start(struct serve *serve)
     options.users[HTTP_S3] = &serve->s3;
     options.handlers[HTTP_SAGEMAKER] = service_handler();
     options.users[HTTP_SAGEMAKER] = serve->jobs;
-    options.handlers[HTTP_LOGS] = options.handlers[HTTP_MONITORING] = logs_protocol_handler();
-    options.users[HTTP_LOGS] = options.users[HTTP_MONITORING] = serve->logs_protocol;
+    const enum http_service of_logs[] = {HTTP_LOGS, HTTP_MONITORING, HTTP_MONITORING_QUERY};
+    for (size_t i = 0; i < sizeof(of_logs) / sizeof(of_logs[0]); i++) {
+        options.handlers[of_logs[i]] = logs_protocol_handler();
+        options.users[of_logs[i]] = serve->logs_protocol;
+    }
     options.handlers[HTTP_STS] = options.handlers[HTTP_IAM] = &http_identity_handler;
     enum http_home_scheme scheme = !serve->is_tls               ? HTTP_HOME_PLAIN
                                    : serve->certificate == NULL ? HTTP_HOME_TLS

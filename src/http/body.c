@@ -78,8 +78,8 @@ enum shoal_status body_take(struct http_request *request, const char *bytes, siz
 
 static enum shoal_status form_read(struct http_request *request)
 {
-    bool is_query = request->service == HTTP_STS || request->service == HTTP_IAM;
-    if (!is_query || request->is_streamed)
+    bool has_form = route_is_query(request->service) && !route_is_absent(request->service);
+    if (!has_form || request->is_streamed)
         return SHOAL_OK;
     TRY(http_pairs_parse(http_text_string(&request->body), request->body.count, REQUEST_FORM_MAX,
                          &request->form));

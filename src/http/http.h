@@ -47,6 +47,7 @@ enum http_service {
     HTTP_RUNTIME, /* /endpoints/NAME/invocations */
     HTTP_LOGS,
     HTTP_MONITORING,
+    HTTP_MONITORING_QUERY, /* the same by forms, as older clients speak to it */
     HTTP_STS,
     HTTP_IAM,
     HTTP_ABSENT,       /* a service that is not here, */
@@ -172,6 +173,9 @@ int64_t http_body_bytes(const struct http_request *request);
 const char *http_body_trailer(const struct http_request *request, const char *name);
 /* In `complete` of a query service: a parameter of the form; NULL if it is not there. */
 const char *http_body_form(const struct http_request *request, const char *name);
+/* The nth one; false beyond the last. */
+bool http_body_form_at(const struct http_request *request, size_t n, const char **name,
+                       const char **value);
 
 /* ---- suspension ------------------------------------------------------------------------------
  */

@@ -207,9 +207,11 @@ static void s3_error_put(const struct http_request *request, const char *code, c
 static void query_error_put(const struct http_request *request, int status, const char *code,
                             const char *message, struct http_text *out)
 {
+    const char *version = request->service == HTTP_IAM                ? "2010-05-08"
+                          : request->service == HTTP_MONITORING_QUERY ? "2010-08-01"
+                                                                      : "2011-06-15";
     http_text_format(out, "<ErrorResponse xmlns=\"https://%s.amazonaws.com/doc/%s/\"><Error>",
-                     http_service_name(request->service),
-                     request->service == HTTP_IAM ? "2010-05-08" : "2011-06-15");
+                     http_service_name(request->service), version);
     http_text_element(out, "Type", status < 500 ? "Sender" : "Receiver");
     http_text_element(out, "Code", code);
     http_text_element(out, "Message", message);
@@ -237,6 +239,7 @@ static const char *error_put(const struct http_request *request, int status, con
     case HTTP_S3: s3_error_put(request, code, message, out); return "application/xml";
     case HTTP_STS:
     case HTTP_IAM:
+    case HTTP_MONITORING_QUERY:
     case HTTP_ABSENT_QUERY: query_error_put(request, status, code, message, out); return "text/xml";
     case HTTP_ABSENT:
     case HTTP_RUNTIME: json_error_put(request, code, message, out); return "application/json";

@@ -251,6 +251,12 @@ bool http_request_header_at(const struct http_request *request, size_t n, const 
     return pair_at(&request->headers, n, name, value);
 }
 
+bool http_body_form_at(const struct http_request *request, size_t n, const char **name,
+                       const char **value)
+{
+    return pair_at(&request->form, n, name, value);
+}
+
 const char *http_request_key_id(const struct http_request *request)
 {
     return request->key != NULL ? request->key->id : "";

@@ -19,6 +19,7 @@ static const struct {
     [HTTP_RUNTIME] = {"runtime", "sagemaker", NULL},
     [HTTP_LOGS] = {"logs", "logs", "Logs_20140328."},
     [HTTP_MONITORING] = {"monitoring", "monitoring", "GraniteServiceVersion20100801."},
+    [HTTP_MONITORING_QUERY] = {"monitoring", "monitoring", NULL},
     [HTTP_STS] = {"sts", "sts", NULL},
     [HTTP_IAM] = {"iam", "iam", NULL},
     [HTTP_ABSENT] = {"absent", "", NULL},
@@ -42,7 +43,8 @@ bool route_is_absent(enum http_service service)
 
 bool route_is_query(enum http_service service)
 {
-    return service == HTTP_STS || service == HTTP_IAM || service == HTTP_ABSENT_QUERY;
+    return service == HTTP_STS || service == HTTP_IAM || service == HTTP_MONITORING_QUERY ||
+           service == HTTP_ABSENT_QUERY;
 }
 
 static bool starts(const char *text, const char *start)
@@ -78,6 +80,8 @@ enum http_service route_service(const struct http_request *request)
     bool is_sagemaker = scope[0] == '\0' || strcmp(scope, "sagemaker") == 0;
     if (is_sagemaker && is_invocation(request->path))
         return HTTP_RUNTIME;
+    if (strcmp(scope, "monitoring") == 0 && is_form(request))
+        return HTTP_MONITORING_QUERY;
     for (int i = 0; scope[0] != '\0' && i < HTTP_SERVICE_COUNT; i++)
         if (strcmp(services[i].signing_name, scope) == 0)
             return (enum http_service)i;

@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "http/json.h"
+#include "logs/query.h"
 
 #define CODE_BYTES 64
 
@@ -44,47 +45,73 @@ void logs_protocol_free(struct logs_protocol *protocol)
     base_free(protocol);
 }
 
+static bool is_form(const struct http_request *request)
+{
+    return http_request_service(request) == HTTP_MONITORING_QUERY;
+}
+
+static bool is_metrics(const struct http_request *request)
+{
+    return http_request_service(request) == HTTP_MONITORING || is_form(request);
+}
+
 /* CloudWatch's errors have a second name, from the time when it spoke XML, which clients show. */
-static enum shoal_status older_name_add(struct http_request *request, const char *type)
+static void older_name(const char *type, char code[CODE_BYTES])
 {
     static const char ending[] = "Exception";
-    char code[CODE_BYTES];
     size_t length = strlen(type), cut = sizeof(ending) - 1;
     if (length > cut && strcmp(type + length - cut, ending) == 0)
         length -= cut;
-    snprintf(code, sizeof(code), "%.*s", (int)length, type);
+    snprintf(code, CODE_BYTES, "%.*s", (int)length, type);
     if (strcmp(code, "MissingRequiredParameter") == 0)
-        snprintf(code, sizeof(code), "MissingParameter");
+        snprintf(code, CODE_BYTES, "MissingParameter");
     if (strcmp(code, "Validation") == 0)
-        snprintf(code, sizeof(code), "ValidationError");
-    return http_reply_header_format(request, "x-amzn-query-error", "%s;Sender", code);
+        snprintf(code, CODE_BYTES, "ValidationError");
 }
 
 static enum shoal_status refuse(struct http_request *request, const struct job_fault *fault)
 {
-    if (http_request_service(request) == HTTP_MONITORING)
-        TRY(older_name_add(request, fault->type));
+    char code[CODE_BYTES];
+    older_name(fault->type, code);
+    if (is_form(request))
+        return http_reply_error(request, 400, code, "%s", fault->text);
+    if (is_metrics(request))
+        TRY(http_reply_header_format(request, "x-amzn-query-error", "%s;Sender", code));
     return http_reply_error(request, 400, fault->type, "%s", fault->text);
+}
+
+static enum shoal_status reply_send(struct http_request *request, const char *operation,
+                                    const json_t *reply)
+{
+    if (!is_form(request))
+        return http_json_reply(request, reply);
+    struct http_text text = {0};
+    logs_query_reply(&text, operation, http_request_id(request), reply);
+    enum shoal_status status = http_text_status(&text);
+    if (status == SHOAL_OK)
+        status = http_reply_bytes(request, 200, "text/xml", text.bytes, text.count);
+    http_text_free(&text);
+    return status;
 }
 
 static enum shoal_status run(const struct logs_protocol *protocol,
                              const struct logs_operation *operation, struct http_request *request,
                              const json_t *body)
 {
-    bool is_metrics = http_request_service(request) == HTTP_MONITORING;
-    const struct job_model *model = is_metrics ? &job_model_monitoring : &job_model_logs;
+    bool of_metrics = is_metrics(request);
+    const struct job_model *model = of_metrics ? &job_model_monitoring : &job_model_logs;
     struct job_fault fault = {0};
     json_t *reply = NULL;
-    if (!job_validate(is_metrics ? protocol->of_metrics : protocol->of_logs,
+    if (!job_validate(of_metrics ? protocol->of_metrics : protocol->of_logs,
                       job_operation_find(model, operation->name), body, &fault)) {
-        if (!is_metrics && strcmp(fault.type, "ValidationException") == 0)
+        if (!of_metrics && strcmp(fault.type, "ValidationException") == 0)
             fault.type = "InvalidParameterException"; /* as that service has it */
         return refuse(request, &fault);
     }
     TRY(operation->run(protocol->logs, body, &reply, &fault));
     if (fault.type != NULL)
         return refuse(request, &fault);
-    enum shoal_status status = http_json_reply(request, reply);
+    enum shoal_status status = reply_send(request, operation->name, reply);
     json_decref(reply);
     return status;
 }
@@ -92,10 +119,37 @@ static enum shoal_status run(const struct logs_protocol *protocol,
 static const struct logs_operation *find(const struct http_request *request)
 {
     const struct logs_operation *operation =
-        http_request_service(request) == HTTP_MONITORING ? logs_metric_operations : logs_operations;
+        is_metrics(request) ? logs_metric_operations : logs_operations;
     while (operation->name != NULL && strcmp(operation->name, http_request_operation(request)) != 0)
         operation++;
     return operation->name != NULL ? operation : NULL;
+}
+
+/* The form as an object. */
+static enum shoal_status form_read(const struct http_request *request, const char *operation,
+                                   json_t *body)
+{
+    const struct job_operation *model = job_operation_find(&job_model_monitoring, operation);
+    const char *name, *value;
+    for (size_t i = 0; http_body_form_at(request, i, &name, &value); i++)
+        TRY(logs_query_put(&job_model_monitoring, model, body, name, value));
+    return SHOAL_OK;
+}
+
+/* NULL: it was replied to. */
+static json_t *body_read(struct http_request *request, const char *operation)
+{
+    if (!is_form(request))
+        return http_json_body(request);
+    json_t *body = json_object();
+    enum shoal_status status = form_read(request, operation, body);
+    if (status == SHOAL_OK && body != NULL)
+        return body;
+    json_decref(body);
+    http_reply_error(request, status == SHOAL_ERR_FORMAT ? 400 : 500,
+                     status == SHOAL_ERR_FORMAT ? "MalformedQueryString" : "InternalFailure", "%s",
+                     base_error_text());
+    return NULL;
 }
 
 static enum shoal_status complete(void *user, struct http_request *request)
@@ -103,9 +157,9 @@ static enum shoal_status complete(void *user, struct http_request *request)
     const struct logs_operation *operation = find(request);
     if (operation == NULL)
         return http_reply_unknown(request);
-    json_t *body = http_json_body(request);
+    json_t *body = body_read(request, operation->name);
     if (body == NULL)
-        return SHOAL_OK; /* it was replied to */
+        return SHOAL_OK;
     enum shoal_status status = run(user, operation, request, body);
     json_decref(body);
     return status;

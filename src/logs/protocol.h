@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* protocol.h: CloudWatch Logs and CloudWatch over HTTP: requests of AWS JSON, checked with the
- * services' models. */
+/* protocol.h: CloudWatch Logs and CloudWatch over HTTP: requests of AWS JSON, CloudWatch's also as
+ * forms (query.h), checked with the services' models. */
 #ifndef SHOAL_LOGS_PROTOCOL_H
 #define SHOAL_LOGS_PROTOCOL_H
 
@@ -13,7 +13,7 @@ struct logs_protocol;
 enum shoal_status logs_protocol_create(struct logs *logs, struct logs_protocol **out);
 /* NULL is allowed. No request may be under way. */
 void logs_protocol_free(struct logs_protocol *protocol);
-/* For HTTP_LOGS and HTTP_MONITORING; its user is the protocol. */
+/* For HTTP_LOGS, HTTP_MONITORING and HTTP_MONITORING_QUERY; its user is the protocol. */
 const struct http_handler *logs_protocol_handler(void);
 
 #endif
