@@ -21,7 +21,7 @@ boto3 = pytest.importorskip("boto3", reason="boto3 is not installed (tools/setup
 import botocore.auth  # noqa: E402
 from botocore.awsrequest import AWSRequest  # noqa: E402
 from botocore.credentials import Credentials  # noqa: E402
-from botocore.exceptions import ClientError  # noqa: E402
+from botocore.exceptions import ClientError, HTTPClientError  # noqa: E402
 
 __all__ = ["service"]
 pytestmark = needs_service
@@ -291,6 +291,46 @@ def test_a_service_without_signatures(tmp_path):
         "shoal serve: --no-auth would let everyone in who reaches 0.0.0.0: it goes with this "
         "machine's own addresses only, such as 127.0.0.1\n",
     )
+
+
+def asked_until_answered(call, **arguments):
+    """What a call gives: the request that has no memory fails as a whole, and the next one goes."""
+    for _ in range(3):
+        try:
+            return call(**arguments)
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            if code == "BucketAlreadyOwnedByYou":  # the reply had no memory, not the bucket
+                return None
+            assert error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500
+        except HTTPClientError:
+            pass  # there was none for a reply either
+    raise AssertionError("more than one allocation failed")
+
+
+@pytest.mark.parametrize("nth", [1, 40, 90, 120, 137, 150, 165, 180])
+def test_an_allocation_that_fails_is_one_error(tmp_path, monkeypatch, nth):
+    """The nth of the process: the start says so, or a request does, and what was answered stays."""
+    monkeypatch.setenv("SHOAL_FAIL_ALLOC", str(nth))
+    if nth <= 40:
+        status, err = serve_fails("--dir", tmp_path, "--listen", "127.0.0.1:0")
+        assert status == 1 and err.startswith("shoal serve: no memory for ")
+        return
+    service = Service(tmp_path)
+    s3 = service.client("s3")
+    asked_until_answered(s3.create_bucket, Bucket="data")
+    one = {"Bucket": "data", "Key": "k"}
+    upload = {"UploadId": asked_until_answered(s3.create_multipart_upload, **one)["UploadId"]}
+    part = asked_until_answered(s3.upload_part, PartNumber=1, Body=b"hello", **one, **upload)
+    parts = [{"PartNumber": 1, "ETag": part["ETag"]}]
+    asked_until_answered(s3.complete_multipart_upload, MultipartUpload={"Parts": parts},
+                         **one, **upload)
+    asked_until_answered(service.client("sagemaker").list_training_jobs)
+    assert service.stop()[0] == 0
+    monkeypatch.delenv("SHOAL_FAIL_ALLOC")
+    again = Service(tmp_path)
+    assert again.client("s3").get_object(**one)["Body"].read() == b"hello"
+    assert again.stop() == (0, "")
 
 
 def test_a_directory_has_one_service(service):

@@ -96,7 +96,9 @@ bool body_close(struct http_request *request)
         http_refuse(request, REFUSAL_BODY_SHORT, NULL);
     if (status == SHOAL_OK && !request->is_replied)
         status = form_read(request);
-    if (status != SHOAL_OK)
+    if (status == SHOAL_ERR_MEMORY)
+        request_failed(request, status);
+    else if (status != SHOAL_OK)
         http_refuse(request, REFUSAL_BODY_FORM, base_error_text());
     return !request->is_replied;
 }

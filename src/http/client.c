@@ -220,7 +220,7 @@ static int64_t pause_ms(const struct http_answer *answer, int attempt)
     pause = pause < PAUSE_MAX_MS ? pause : PAUSE_MAX_MS;
     if (getrandom(&random, sizeof(random), 0) == (ssize_t)sizeof(random))
         pause = pause / 2 + pause * random / UINT16_MAX;
-    if (after != NULL && atol(after) > 0 && atol(after) * 1000 <= RETRY_AFTER_MAX_MS)
+    if (after != NULL && atol(after) > 0 && atol(after) <= RETRY_AFTER_MAX_MS / 1000)
         pause = atol(after) * 1000;
     return pause;
 }

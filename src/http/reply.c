@@ -36,16 +36,28 @@ enum shoal_status http_reply_header(struct http_request *request, const char *na
         return base_error(SHOAL_ERR_FORMAT, "a header of the reply holds control characters");
     if (request->reply_header_count == REPLY_HEADERS_MAX)
         return base_error(SHOAL_ERR_LIMIT, "a reply has at most %d headers", REPLY_HEADERS_MAX);
-    char *name_copy, *value_copy;
-    TRY(base_strdup(name, "a header", &name_copy));
-    enum shoal_status status = base_strdup(value, "a header", &value_copy);
+    char *name_copy = NULL, *value_copy = NULL;
+    enum shoal_status status = base_strdup(name, "a header", &name_copy);
+    if (status == SHOAL_OK)
+        status = base_strdup(value, "a header", &value_copy);
     if (status != SHOAL_OK) {
         base_free(name_copy);
+        request->lacks_header = true;
         return status;
     }
     request->reply_headers[request->reply_header_count++] =
         (struct http_pair){name_copy, value_copy};
     return SHOAL_OK;
+}
+
+void reply_headers_drop(struct http_request *request)
+{
+    for (size_t i = 0; i < request->reply_header_count; i++) {
+        base_free((void *)request->reply_headers[i].name);
+        base_free((void *)request->reply_headers[i].value);
+    }
+    request->reply_header_count = 0;
+    request->lacks_header = false;
 }
 
 enum shoal_status http_reply_header_format(struct http_request *request, const char *name,
@@ -72,12 +84,18 @@ static bool headers_put(struct http_request *request, struct MHD_Response *respo
     return fits && MHD_add_response_header(response, "Server", "Shoal") == MHD_YES;
 }
 
-/* Takes the response. */
+/* Takes the response. One without its headers is not sent, and those that were to go with it don't
+ * go with the error in its place. */
 static enum shoal_status settle(struct http_request *request, int status,
                                 struct MHD_Response *response)
 {
     if (response == NULL)
         return base_error(SHOAL_ERR_MEMORY, "no memory for a reply");
+    if (request->lacks_header) {
+        reply_headers_drop(request);
+        MHD_destroy_response(response);
+        return base_error(SHOAL_ERR_MEMORY, "no memory for a reply's headers");
+    }
     if (request->is_replied || !headers_put(request, response)) {
         bool twice = request->is_replied;
         MHD_destroy_response(response);

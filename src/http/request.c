@@ -52,19 +52,11 @@ enum shoal_status request_create(struct http_server *server, struct MHD_Connecti
     return SHOAL_OK;
 }
 
-static void reply_headers_free(struct http_request *request)
-{
-    for (size_t i = 0; i < request->reply_header_count; i++) {
-        base_free((void *)request->reply_headers[i].name);
-        base_free((void *)request->reply_headers[i].value);
-    }
-}
-
 static void request_free(struct http_request *request)
 {
     if (request->response != NULL)
         MHD_destroy_response(request->response);
-    reply_headers_free(request);
+    reply_headers_drop(request);
     if (request->path != NULL && request->path[0] != '\0')
         base_free(request->path);
     base_free(request->target);
@@ -194,6 +186,7 @@ bool request_read_head(struct http_request *request, const char *method)
     request->begin_ns = base_now_ns();
     if (!headers_read(request))
         return false;
+    request->service = route_service(request); /* for who is refused before all of it is known */
     enum shoal_status status = target_read(request);
     if (status == SHOAL_ERR_MEMORY)
         request_failed(request, status);

@@ -29,7 +29,7 @@
 #define REQUEST_HEADERS_MAX 100
 #define REQUEST_QUERY_MAX   200
 #define REQUEST_FORM_MAX    2000
-#define REPLY_HEADERS_MAX   64
+#define REPLY_HEADERS_MAX   128 /* more than requests have, which may be kept and given back */
 
 enum request_phase { REQUEST_HEAD, REQUEST_BODY, REQUEST_WHOLE };
 
@@ -79,6 +79,7 @@ struct http_request {
     int reply_status;
     struct http_pair reply_headers[REPLY_HEADERS_MAX]; /* copies */
     size_t reply_header_count;
+    bool lacks_header;              /* for want of memory: the reply is none */
     struct http_text error_members; /* in the error's form */
     struct http_source source;
     int source_fd; /* of a file's reply, to close */
@@ -135,6 +136,7 @@ bool suspend_over(struct http_request *request);
 
 /* reply.c: once, when the request ends. */
 void reply_source_close(struct http_request *request);
+void reply_headers_drop(struct http_request *request);
 
 /* server.c */
 const struct http_limits *server_limits(const struct http_server *server);

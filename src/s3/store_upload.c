@@ -33,14 +33,16 @@ static enum s3_code row_read(sqlite3_stmt *row, bool with_texts, struct s3_uploa
 {
     out->id = sqlite3_column_int64(row, 0);
     upload_read(row, &out->upload);
-    out->content = sqlite3_column_int64(row, 6);
-    out->stride = sqlite3_column_int64(row, 7);
+    out->content = sqlite3_column_int64(row, 7);
+    out->stride = sqlite3_column_int64(row, 8);
     if (!with_texts)
         return S3_OK;
-    S3_TRY(text_copy(sql_column_text(row, 8), &out->headers));
+    S3_TRY(text_copy(sql_column_text(row, 6), &out->headers));
     enum s3_code code = text_copy(sql_column_text(row, 9), &out->tags);
-    if (code != S3_OK)
+    if (code != S3_OK) {
         base_free(out->headers);
+        out->headers = NULL;
+    }
     return code;
 }
 
