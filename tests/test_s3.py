@@ -91,6 +91,9 @@ def test_an_object_with_all_that_is_said_about_it(s3, bucket):
     assert shown["ContentType"] == "x/y"
     assert code_of(s3.put_object, Bucket=bucket, Key="k", Metadata={"m": "x" * 2048}) == (
         "MetadataTooLarge")
+    many = {f"name-{i}": str(i) for i in range(85)}
+    s3.put_object(Bucket=bucket, Key="many", Metadata=many)
+    assert s3.head_object(Bucket=bucket, Key="many")["Metadata"] == many
 
 
 def test_ranges_and_conditions(s3, bucket):
@@ -190,9 +193,12 @@ def test_an_upload_by_hand(s3, bucket):
     assert code_of(complete, MultipartUpload={"Parts": parts[::-1]}, **same) == "InvalidPartOrder"
     done = complete(MultipartUpload={"Parts": parts}, **same)
     assert done["ChecksumType"] == "FULL_OBJECT" and done["ETag"].endswith('-2"')
+    assert complete(MultipartUpload={"Parts": parts}, **same)["ETag"] == done["ETag"]  # once more
     about = s3.get_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
     assert about["ContentType"] == "x/y" and len(about["Body"].read()) == 5 * MIB + 3
     assert code_of(s3.abort_multipart_upload, **same) == "NoSuchUpload"
+    s3.put_object(Bucket=bucket, Key="k", Body=b"another")
+    assert code_of(complete, MultipartUpload={"Parts": parts}, **same) == "NoSuchUpload"
 
 
 @pytest.mark.parametrize("algorithm", ["CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"])
@@ -214,6 +220,86 @@ def test_errors_and_what_is_not_there(s3, bucket):
         s3.get_bucket_policy(Bucket=bucket)
     assert "Status" not in s3.get_bucket_versioning(Bucket=bucket)
     assert s3.get_bucket_location(Bucket=bucket)["LocationConstraint"] is None
+
+
+HERE = """
+ListBuckets CreateBucket HeadBucket DeleteBucket GetBucketLocation GetBucketVersioning GetBucketAcl
+ListObjects ListObjectsV2 ListObjectVersions ListMultipartUploads DeleteObjects
+GetObject HeadObject PutObject DeleteObject CopyObject GetObjectAcl GetObjectAttributes
+GetObjectTagging PutObjectTagging DeleteObjectTagging
+CreateMultipartUpload UploadPart UploadPartCopy ListParts CompleteMultipartUpload
+AbortMultipartUpload
+""".split()
+ELSEWHERE = ["ListDirectoryBuckets", "WriteGetObjectResponse"]  # of hosts of their own
+
+
+def example(shape, **given):
+    """Something that a parameter of this shape may be."""
+    if shape.type_name == "structure":
+        names = set(shape.required_members) | set(shape.members) & set(given)
+        if shape.is_tagged_union:
+            names = [next(iter(shape.members))]
+        return {name: given.get(name) or example(shape.members[name]) for name in names}
+    if shape.type_name == "list":
+        return [example(shape.member)]
+    text = "x" * shape.metadata.get("min", 1)
+    simple = {"string": text, "integer": 1, "long": 1, "boolean": True, "blob": b"x"}
+    return shape.enum[0] if getattr(shape, "enum", None) else simple[shape.type_name]
+
+
+def test_operations_that_are_not_there_are_named(s3, bucket):
+    """All that boto3 knows of: none is taken for another one, and nothing changes."""
+    model = s3.meta.service_model
+    s3.put_object(Bucket=bucket, Key="k", Body=b"as it was")
+    for name in sorted(set(model.operation_names) - {*HERE, *ELSEWHERE}):
+        operation = model.operation_model(name)
+        arguments = example(operation.input_shape, Bucket=bucket, Key="k")
+        with pytest.raises(ClientError, match=f"NotImplemented.*The operation {name}"):
+            s3._make_api_call(name, arguments)
+    assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"as it was"
+
+
+def test_parameters_that_are_not_there_change_nothing(s3, bucket):
+    """An append is no overwriting, and a condition that nobody looks at is none."""
+    one = {"Bucket": bucket, "Key": "k"}
+    s3.put_object(Body=b"as it was", **one)
+    for call, arguments in (
+        (s3.put_object, one | {"Body": b"more", "WriteOffsetBytes": 9}),
+        (s3.put_object, one | {"Body": b"", "ObjectLockLegalHoldStatus": "ON"}),
+        (s3.delete_object, one | {"IfMatchSize": 1}),
+        (s3.delete_objects, {
+            "Bucket": bucket, "Delete": {"Objects": [{"Key": "k", "ETag": "x"}]}}),
+        (s3.create_bucket, {"Bucket": bucket + "-l", "ObjectLockEnabledForBucket": True}),
+    ):
+        assert code_of(call, **arguments) == "NotImplemented"
+    assert s3.get_object(**one)["Body"].read() == b"as it was"
+    assert code_of(s3.head_bucket, Bucket=bucket + "-l") == "404"
+
+
+def test_a_storage_class_is_said_everywhere(s3, bucket):
+    def classes(key):
+        one = {"Bucket": bucket, "Key": key}
+        about = s3.get_object_attributes(ObjectAttributes=["StorageClass"], **one)
+        said = {s3.head_object(**one).get("StorageClass", "STANDARD"), about["StorageClass"]}
+        for call, member in ((s3.list_objects, "Contents"), (s3.list_objects_v2, "Contents"),
+                             (s3.list_object_versions, "Versions")):
+            said |= {row["StorageClass"] for row in call(Bucket=bucket, Prefix=key)[member]}
+        return said
+
+    source = {"Bucket": bucket, "Key": "k"}
+    s3.put_object(Body=b"x", StorageClass="STANDARD_IA", Metadata={"a": "b"}, **source)
+    assert classes("k") == {"STANDARD_IA"}
+    s3.copy_object(Bucket=bucket, Key="copy", CopySource=source)
+    assert classes("copy") == {"STANDARD"}
+    s3.copy_object(CopySource=source, StorageClass="GLACIER_IR", **source)
+    assert classes("k") == {"GLACIER_IR"}
+    assert s3.head_object(**source)["Metadata"] == {"a": "b"}
+    assert code_of(s3.put_object, Body=b"", StorageClass="COLD", **source) == "InvalidStorageClass"
+    upload = s3.create_multipart_upload(StorageClass="ONEZONE_IA", **source)["UploadId"]
+    assert s3.list_parts(UploadId=upload, **source)["StorageClass"] == "ONEZONE_IA"
+    listed = s3.list_multipart_uploads(Bucket=bucket)["Uploads"]
+    assert [each["StorageClass"] for each in listed] == ["ONEZONE_IA"]
+    s3.abort_multipart_upload(UploadId=upload, **source)
 
 
 def test_versions_owners_and_attributes(s3, bucket):

@@ -6,6 +6,7 @@
  * then names the right one, for which the request is sent once more, and so are all later ones.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -300,6 +301,20 @@ void s3_answer_checksum(const struct http_answer *answer, struct s3_checksum *ou
         memcpy(out->text, value, strlen(value) + 1);
         return;
     }
+}
+
+bool s3_answer_range(const struct http_answer *answer, int64_t *first, int64_t *all)
+{
+    const char *text = http_answer_header(answer, "Content-Range");
+    int64_t from, last, bytes;
+    if (text == NULL ||
+        sscanf(text, "bytes %18" SCNd64 "-%18" SCNd64 "/%18" SCNd64, &from, &last, &bytes) != 3)
+        return false;
+    if (from < 0 || last < from || bytes <= last)
+        return false;
+    *first = from;
+    *all = bytes;
+    return true;
 }
 
 void s3_etag_of(const char *text, char etag[S3_ETAG_BYTES])

@@ -84,21 +84,13 @@ static enum shoal_status range_wrong(const struct range *range)
                       range->client->endpoint.url, range->bucket, range->key);
 }
 
-/* "bytes 0-9/100": where it begins, and the object's length. */
-static bool content_range_read(const char *text, int64_t *first, int64_t *last, int64_t *all)
-{
-    return text != NULL &&
-           sscanf(text, "bytes %" SCNd64 "-%" SCNd64 "/%" SCNd64, first, last, all) == 3;
-}
-
 static enum shoal_status range_begin(void *user, const struct http_answer *answer)
 {
     struct range *range = user;
-    int64_t first = 0, last = -1, all = -1;
+    int64_t first = 0, all = 0;
     struct s3_object object;
     object_read(answer, &object);
-    if (answer->status == 206 &&
-        content_range_read(http_answer_header(answer, "Content-Range"), &first, &last, &all))
+    if (answer->status == 206 && s3_answer_range(answer, &first, &all))
         object.bytes = all;
     else if (answer->status != 200)
         return range_wrong(range);

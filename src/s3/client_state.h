@@ -57,6 +57,9 @@ void s3_client_progress(struct s3_client *client, int64_t bytes);
 void s3_checksum_header(enum s3_algorithm algorithm, char out[S3_CHECKSUM_HEADER_BYTES]);
 /* That of all bytes, which the answer names; S3_NO_CHECKSUM if it names none. */
 void s3_answer_checksum(const struct http_answer *answer, struct s3_checksum *out);
+/* Where the bytes of an answer begin, and how long the object is; false where it does not say so.
+ */
+bool s3_answer_range(const struct http_answer *answer, int64_t *first, int64_t *all);
 /* An ETag without its quotes; "" if it is too long to be one. */
 void s3_etag_of(const char *text, char etag[S3_ETAG_BYTES]);
 /* A time of XML or of a header, in ms since 1970; 0 if it is none. */

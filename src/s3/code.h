@@ -43,6 +43,8 @@
       "by part number.")                                                                           \
     X(S3_INVALID_RANGE, "InvalidRange", 416, "The requested range is not satisfiable")             \
     X(S3_INVALID_REQUEST, "InvalidRequest", 400, "Invalid Request")                                \
+    X(S3_INVALID_STORAGE_CLASS, "InvalidStorageClass", 400,                                        \
+      "The storage class you specified is not valid")                                              \
     X(S3_INVALID_TAG, "InvalidTag", 400, "The tag provided was not a valid tag.")                  \
     X(S3_KEY_TOO_LONG, "KeyTooLongError", 400, "Your key is too long")                             \
     X(S3_MALFORMED_XML, "MalformedXML", 400,                                                       \

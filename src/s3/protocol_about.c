@@ -92,8 +92,9 @@ static void parts_write(struct s3_xml *xml, const struct s3_object *object)
 
 static void class_write(struct s3_xml *xml, const struct s3_object *object)
 {
-    (void)object;
-    s3_xml_text(xml, "StorageClass", "STANDARD");
+    char storage_class[S3_CLASS_BYTES];
+    s3_headers_class(object->headers, storage_class);
+    s3_xml_text(xml, "StorageClass", storage_class);
 }
 
 static void bytes_write(struct s3_xml *xml, const struct s3_object *object)

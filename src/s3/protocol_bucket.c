@@ -136,7 +136,7 @@ static void entry_write(struct s3_xml *xml, const struct listing *listing,
     s3_xml_number(xml, "Size", entry->bytes);
     if (listing->with_owner)
         s3_owner_write(xml);
-    s3_xml_text(xml, "StorageClass", "STANDARD");
+    s3_xml_text(xml, "StorageClass", entry->storage_class);
     s3_xml_close(xml, name);
 }
 
@@ -270,7 +270,7 @@ static void upload_write(struct s3_xml *xml, const struct s3_upload *upload, boo
     s3_xml_text(xml, "DisplayName", S3_OWNER_NAME);
     s3_xml_close(xml, "Initiator");
     s3_owner_write(xml);
-    s3_xml_text(xml, "StorageClass", "STANDARD");
+    s3_xml_text(xml, "StorageClass", upload->storage_class);
     s3_xml_time(xml, "Initiated", upload->created_ms);
     s3_xml_close(xml, "Upload");
 }

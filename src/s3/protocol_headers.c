@@ -2,7 +2,7 @@
 /*
  * protocol_headers.c: what headers say of an object, of conditions and checksums.
  *
- * The store keeps an object's headers as lines "name:value\n", names in small letters.
+ * The store keeps an object's headers as lines (headers.h).
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -13,6 +13,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "s3/headers.h"
 #include "s3/protocol_state.h"
 #include "s3/query.h"
 
@@ -31,7 +32,7 @@ static const struct {
     {"expires", "response-expires"},
     {"x-amz-server-side-encryption", NULL},
     {"x-amz-server-side-encryption-aws-kms-key-id", NULL},
-    {"x-amz-storage-class", NULL},
+    {S3_CLASS_HEADER, NULL},
     {"x-amz-website-redirect-location", NULL},
 };
 #define KEPT_COUNT (sizeof(kept) / sizeof(kept[0]))
@@ -61,8 +62,11 @@ static enum s3_code line_add(struct lines *lines, const char *name, const char *
         value += encoding_skip(value);
         value_bytes = strlen(value);
     }
-    if (value_bytes == 0 && !is_meta)
-        return S3_OK;
+    bool is_class = strcasecmp(name, S3_CLASS_HEADER) == 0;
+    if (is_class && !s3_class_is_known(value))
+        return s3_error(S3_INVALID_STORAGE_CLASS, NULL);
+    if ((value_bytes == 0 && !is_meta) || (is_class && strcmp(value, S3_CLASS_STANDARD) == 0))
+        return S3_OK; /* the standard one is never said, as in S3 */
     lines->metadata += is_meta ? name_bytes - (sizeof(META) - 1) + value_bytes : 0;
     if (lines->metadata > METADATA_BYTES_MAX ||
         lines->used + name_bytes + value_bytes + 3 > sizeof(lines->text))
@@ -83,23 +87,30 @@ static bool is_kept(const char *name)
     return false;
 }
 
-enum s3_code s3_headers_of(struct s3_call *call, char **headers)
+static enum s3_code lines_of(struct s3_call *call, bool of_storage_only, char **headers)
 {
     struct lines *lines;
     const char *name, *value;
-    if (s3_call_header(call, "x-amz-server-side-encryption-customer-algorithm") != NULL)
-        return s3_error(S3_NOT_IMPLEMENTED,
-                        "Encryption with keys of the client's own is not implemented here.");
     S3_TRY(s3_from_status(BASE_NEW(&lines, "an object's headers")));
     enum s3_code code = S3_OK;
     for (size_t i = 0; code == S3_OK && http_request_header_at(call->request, i, &name, &value);
          i++)
-        if (is_kept(name))
+        if (is_kept(name) && (!of_storage_only || s3_header_is_of_storage(name, strlen(name))))
             code = line_add(lines, name, value);
     if (code == S3_OK)
         code = s3_from_status(base_strdup(lines->text, "an object's headers", headers));
     base_free(lines);
     return code;
+}
+
+enum s3_code s3_headers_of(struct s3_call *call, char **headers)
+{
+    return lines_of(call, false, headers);
+}
+
+enum s3_code s3_headers_of_storage(struct s3_call *call, char **headers)
+{
+    return lines_of(call, true, headers);
 }
 
 enum s3_code s3_tags_of(struct s3_call *call, char **tags)
@@ -121,21 +132,6 @@ enum s3_code s3_tags_of(struct s3_call *call, char **tags)
     if (count > 10)
         return s3_error(S3_INVALID_TAG, "Object tags cannot be greater than 10");
     return s3_from_status(base_strdup(text, "tags", tags));
-}
-
-const char *s3_headers_find(const char *headers, const char *name, size_t *bytes)
-{
-    size_t name_bytes = strlen(name);
-    for (const char *line = headers; *line != '\0';) {
-        size_t line_bytes = strcspn(line, "\n");
-        if (line_bytes > name_bytes && line[name_bytes] == ':' &&
-            strncmp(line, name, name_bytes) == 0) {
-            *bytes = line_bytes - name_bytes - 1;
-            return line + name_bytes + 1;
-        }
-        line += line_bytes + (line[line_bytes] == '\n');
-    }
-    return NULL;
 }
 
 static const char *override_of(const struct s3_call *call, const char *name)

@@ -179,7 +179,7 @@ static enum s3_code self_copy_check(struct s3_call *call, const struct s3_copy *
 
 enum s3_code s3_copy_object(struct s3_call *call)
 {
-    char *headers = NULL, *tags = NULL;
+    char *headers = NULL, *tags = NULL, *storage = NULL;
     struct s3_conditions conditions, to_conditions;
     struct s3_copy copy = {.to_bucket = call->bucket,
                            .to_key = call->key,
@@ -190,10 +190,13 @@ enum s3_code s3_copy_object(struct s3_call *call)
     enum s3_code code = s3_copy_source_of(call, &copy.bucket, &copy.key);
     if (code == S3_OK && directive_is_replace(call, "x-amz-metadata-directive"))
         code = s3_headers_of(call, &headers);
+    else if (code == S3_OK)
+        code = s3_headers_of_storage(call, &storage);
     if (code == S3_OK && directive_is_replace(call, "x-amz-tagging-directive"))
         code = s3_tags_of(call, &tags);
     copy.headers = headers;
     copy.tags = tags;
+    copy.storage = storage;
     if (code == S3_OK)
         code = self_copy_check(call, &copy);
     if (code == S3_OK) {
@@ -202,6 +205,7 @@ enum s3_code s3_copy_object(struct s3_call *call)
     }
     base_free(headers);
     base_free(tags);
+    base_free(storage);
     return code;
 }
 
@@ -211,6 +215,7 @@ static enum s3_code copied_reply(struct s3_call *call, const char *root)
     s3_xml_begin(&xml, root);
     s3_xml_etag(&xml, call->written.etag);
     s3_xml_time(&xml, "LastModified", call->written.modified_ms);
+    s3_checksum_write(&xml, &call->written.checksum);
     return s3_reply_xml(call, &xml, root);
 }
 

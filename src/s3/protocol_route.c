@@ -210,42 +210,74 @@ static const struct route routes[] = {
      {"DeleteObject", S3_BODY_NONE, NULL, s3_delete_object, s3_no_content}},
 };
 
-/* Parameters that make a request another operation, and what it is called. */
-static const struct {
-    const char *query, *noun;
+/* Operations that are not here, by the parameter that makes a request one of them. A '*' in front
+ * of a name is Get, Put or Delete, by the method. Rows with a method come before those without, and
+ * a list is meant where none of those that it lists is named. */
+static const struct other {
+    const char *method; /* NULL: any */
+    enum level level;
+    const char *query, *name;
 } others[] = {
-    {"accelerate", "AccelerateConfiguration"},
-    {"acl", "Acl"},
-    {"analytics", "AnalyticsConfiguration"},
-    {"attributes", "Attributes"},
-    {"cors", "Cors"},
-    {"delete", "s"},
-    {"encryption", "Encryption"},
-    {"intelligent-tiering", "IntelligentTieringConfiguration"},
-    {"inventory", "InventoryConfiguration"},
-    {"legal-hold", "LegalHold"},
-    {"lifecycle", "LifecycleConfiguration"},
-    {"location", "Location"},
-    {"logging", "Logging"},
-    {"metrics", "MetricsConfiguration"},
-    {"notification", "NotificationConfiguration"},
-    {"object-lock", "ObjectLockConfiguration"},
-    {"ownershipControls", "OwnershipControls"},
-    {"policy", "Policy"},
-    {"policyStatus", "PolicyStatus"},
-    {"publicAccessBlock", "PublicAccessBlock"},
-    {"replication", "Replication"},
-    {"requestPayment", "RequestPayment"},
-    {"restore", "Restore"},
-    {"retention", "Retention"},
-    {"select", "SelectContent"},
-    {"tagging", "Tagging"},
-    {"torrent", "Torrent"},
-    {"uploads", "Uploads"},
-    {"versioning", "Versioning"},
-    {"versions", "Versions"},
-    {"website", "Website"},
-    {"uploadId", "Part"},
+    {NULL, BUCKET, "abac", "*BucketAbac"},
+    {NULL, BUCKET, "accelerate", "*BucketAccelerateConfiguration"},
+    {NULL, BUCKET, "acl", "*BucketAcl"},
+    {"GET", BUCKET, "analytics", "ListBucketAnalyticsConfigurations"},
+    {NULL, BUCKET, "analytics", "*BucketAnalyticsConfiguration"},
+    {NULL, BUCKET, "cors", "*BucketCors"},
+    {NULL, BUCKET, "encryption", "*BucketEncryption"},
+    {"GET", BUCKET, "intelligent-tiering", "ListBucketIntelligentTieringConfigurations"},
+    {NULL, BUCKET, "intelligent-tiering", "*BucketIntelligentTieringConfiguration"},
+    {"GET", BUCKET, "inventory", "ListBucketInventoryConfigurations"},
+    {NULL, BUCKET, "inventory", "*BucketInventoryConfiguration"},
+    {"DELETE", BUCKET, "lifecycle", "DeleteBucketLifecycle"},
+    {NULL, BUCKET, "lifecycle", "*BucketLifecycleConfiguration"},
+    {NULL, BUCKET, "logging", "*BucketLogging"},
+    {NULL, BUCKET, "metadataAnnotationTable", "UpdateBucketMetadataAnnotationTableConfiguration"},
+    {"POST", BUCKET, "metadataConfiguration", "CreateBucketMetadataConfiguration"},
+    {NULL, BUCKET, "metadataConfiguration", "*BucketMetadataConfiguration"},
+    {NULL, BUCKET, "metadataInventoryTable", "UpdateBucketMetadataInventoryTableConfiguration"},
+    {NULL, BUCKET, "metadataJournalTable", "UpdateBucketMetadataJournalTableConfiguration"},
+    {"POST", BUCKET, "metadataTable", "CreateBucketMetadataTableConfiguration"},
+    {NULL, BUCKET, "metadataTable", "*BucketMetadataTableConfiguration"},
+    {"GET", BUCKET, "metrics", "ListBucketMetricsConfigurations"},
+    {NULL, BUCKET, "metrics", "*BucketMetricsConfiguration"},
+    {NULL, BUCKET, "notification", "*BucketNotificationConfiguration"},
+    {NULL, BUCKET, "object-lock", "*ObjectLockConfiguration"},
+    {NULL, BUCKET, "ownershipControls", "*BucketOwnershipControls"},
+    {NULL, BUCKET, "policy", "*BucketPolicy"},
+    {NULL, BUCKET, "policyStatus", "*BucketPolicyStatus"},
+    {NULL, BUCKET, "publicAccessBlock", "*PublicAccessBlock"},
+    {NULL, BUCKET, "replication", "*BucketReplication"},
+    {NULL, BUCKET, "requestPayment", "*BucketRequestPayment"},
+    {NULL, BUCKET, "session", "CreateSession"},
+    {NULL, BUCKET, "tagging", "*BucketTagging"},
+    {NULL, BUCKET, "versioning", "*BucketVersioning"},
+    {NULL, BUCKET, "website", "*BucketWebsite"},
+    {NULL, OBJECT, "acl", "*ObjectAcl"},
+    {"GET", OBJECT, "annotation", "ListObjectAnnotations"},
+    {NULL, OBJECT, "annotation", "*ObjectAnnotation"},
+    {NULL, OBJECT, "encryption", "UpdateObjectEncryption"},
+    {NULL, OBJECT, "legal-hold", "*ObjectLegalHold"},
+    {NULL, OBJECT, "renameObject", "RenameObject"},
+    {NULL, OBJECT, "restore", "RestoreObject"},
+    {NULL, OBJECT, "retention", "*ObjectRetention"},
+    {NULL, OBJECT, "select", "SelectObjectContent"},
+    {NULL, OBJECT, "torrent", "*ObjectTorrent"},
+};
+#define OTHER_COUNT (sizeof(others) / sizeof(others[0]))
+
+/* Headers by which a client means something else than the operation does without them. One that
+ * is not there is refused: done without, an append replaces the object, and what should be locked
+ * can be deleted. */
+static const char *const other_headers[] = {
+    "x-amz-bucket-object-lock-enabled",
+    "x-amz-if-match-last-modified-time",
+    "x-amz-if-match-size",
+    "x-amz-object-lock-legal-hold",
+    "x-amz-object-lock-mode",
+    "x-amz-object-lock-retain-until-date",
+    "x-amz-server-side-encryption-customer-algorithm",
+    "x-amz-write-offset-bytes",
 };
 
 static enum level level_of(const struct s3_call *call)
@@ -255,51 +287,90 @@ static enum level level_of(const struct s3_call *call)
     return call->key[0] == '\0' ? BUCKET : OBJECT;
 }
 
-static const char *other_noun(const struct s3_call *call)
+/* Whether the request has a parameter that makes it an operation of its own, at whatever level: it
+ * is none of those without. */
+static bool is_special(const struct s3_call *call)
 {
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++)
+        if (routes[i].query != NULL && s3_call_asks(call, routes[i].query))
+            return true;
+    for (size_t i = 0; i < OTHER_COUNT; i++)
         if (s3_call_asks(call, others[i].query))
-            return others[i].noun;
+            return true;
+    return false;
+}
+
+static const struct other *other_of(const struct s3_call *call, enum level level)
+{
+    const char *method = http_request_method(call->request);
+    bool names_one = s3_call_asks(call, "id") || s3_call_asks(call, "annotationName");
+    for (size_t i = 0; i < OTHER_COUNT; i++) {
+        const struct other *other = &others[i];
+        bool is_method = other->method == NULL || strcmp(other->method, method) == 0;
+        bool is_other = names_one && strncmp(other->name, "List", 4) == 0;
+        if (is_method && !is_other && other->level == level && s3_call_asks(call, other->query))
+            return other;
+    }
     return NULL;
 }
 
-/* "GetBucketAcl": the verb is the method's. */
-static enum s3_code not_there(const struct s3_call *call, enum level level, const char *noun)
+static const char *verb_of(const char *method)
 {
-    const char *method = http_request_method(call->request);
-    const char *what = level == OBJECT ? "Object" : level == BUCKET ? "Bucket" : "Service";
-    if (noun == NULL)
+    static const char *const verbs[][2] = {{"GET", "Get"}, {"PUT", "Put"}, {"DELETE", "Delete"}};
+    for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
+        if (strcmp(verbs[i][0], method) == 0)
+            return verbs[i][1];
+    return NULL;
+}
+
+static enum s3_code not_there(const struct s3_call *call, enum level level, bool is_plain)
+{
+    const char *method = http_request_method(call->request), *verb = verb_of(method);
+    const struct other *other = other_of(call, level);
+    if (is_plain)
         return s3_error(S3_METHOD_NOT_ALLOWED, NULL);
-    return s3_error(S3_NOT_IMPLEMENTED, "The operation %c%s%s%s is not implemented here.",
-                    method[0],
-                    strcmp(method, "GET") == 0      ? "et"
-                    : strcmp(method, "PUT") == 0    ? "ut"
-                    : strcmp(method, "DELETE") == 0 ? "elete"
-                    : strcmp(method, "HEAD") == 0   ? "ead"
-                                                    : "ost",
-                    what, noun);
+    if (other != NULL && other->name[0] != '*')
+        return s3_error(S3_NOT_IMPLEMENTED, "The operation %s is not implemented here.",
+                        other->name);
+    if (other != NULL && verb != NULL)
+        return s3_error(S3_NOT_IMPLEMENTED, "The operation %s%s is not implemented here.", verb,
+                        other->name + 1);
+    return s3_error(S3_NOT_IMPLEMENTED,
+                    "The method %s with these parameters is not implemented here.", method);
 }
 
 static bool fits(const struct s3_call *call, const struct route *route, enum level level,
-                 const char *noun)
+                 bool is_plain)
 {
     if (route->level != level || strcmp(route->method, http_request_method(call->request)) != 0)
         return false;
-    if (route->query == NULL ? noun != NULL : !s3_call_asks(call, route->query))
+    if (route->query == NULL ? !is_plain : !s3_call_asks(call, route->query))
         return false;
     return route->header == NULL || s3_call_header(call, route->header) != NULL;
+}
+
+static enum s3_code headers_check(const struct s3_call *call)
+{
+    for (size_t i = 0; i < sizeof(other_headers) / sizeof(other_headers[0]); i++) {
+        const char *value = s3_call_header(call, other_headers[i]);
+        if (value != NULL && strcasecmp(value, "false") != 0)
+            return s3_error(S3_NOT_IMPLEMENTED, "The header %s is not implemented here.",
+                            other_headers[i]);
+    }
+    return S3_OK;
 }
 
 enum s3_code s3_call_route(struct s3_call *call)
 {
     enum level level = level_of(call);
-    const char *noun = other_noun(call), *version = s3_call_query(call, "versionId");
+    bool is_plain = !is_special(call);
+    const char *version = s3_call_query(call, "versionId");
     if (*version != '\0' && strcmp(version, "null") != 0)
         return s3_error(S3_INVALID_ARGUMENT, "Invalid version id specified");
     for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++)
-        if (fits(call, &routes[i], level, noun)) {
+        if (fits(call, &routes[i], level, is_plain)) {
             call->operation = &routes[i].operation;
-            return S3_OK;
+            return headers_check(call);
         }
-    return not_there(call, level, noun);
+    return not_there(call, level, is_plain);
 }

@@ -70,13 +70,13 @@ void s3_owner_write(struct s3_xml *xml);
 void s3_checksum_write(struct s3_xml *xml, const struct s3_checksum *checksum);
 
 /* What the request says of the object: lines of headers, tags. Texts are owned by the caller
- * (base_free). METADATA_TOO_LARGE, NOT_IMPLEMENTED for keys of the client's own. */
+ * (base_free). METADATA_TOO_LARGE, INVALID_STORAGE_CLASS. */
 enum s3_code s3_headers_of(struct s3_call *call, char **headers);
+/* Only the lines that s3_header_is_of_storage. */
+enum s3_code s3_headers_of_storage(struct s3_call *call, char **headers);
 enum s3_code s3_tags_of(struct s3_call *call, char **tags); /* "key=value&…" */
 /* Puts the lines in the reply, with the query's response-* in their place. */
 void s3_headers_reply(struct s3_call *call, const char *headers);
-/* The value of a line; NULL: there is none. Not NUL-terminated: *bytes. */
-const char *s3_headers_find(const char *headers, const char *name, size_t *bytes);
 
 /* If-Match and so on, with `prefix` before their names ("", "x-amz-copy-source-"). */
 void s3_conditions_of(struct s3_call *call, const char *prefix, struct s3_conditions *out);

@@ -98,7 +98,7 @@ enum s3_code s3_parts_list(struct s3_call *call)
     s3_xml_text(&xml, "Bucket", call->bucket);
     s3_xml_text(&xml, "Key", call->key);
     s3_xml_text(&xml, "UploadId", upload);
-    s3_xml_text(&xml, "StorageClass", "STANDARD");
+    s3_xml_text(&xml, "StorageClass", about.storage_class);
     s3_xml_number(&xml, "PartNumberMarker", after);
     if (is_truncated && count > 0)
         s3_xml_number(&xml, "NextPartNumberMarker", parts[count - 1].number);

@@ -38,7 +38,7 @@
 
 #define S3_OBJECT_COLUMNS \
     "content, bytes, modified_ms, etag, algorithm, checksum, part_count, parts, headers, tags"
-#define S3_UPLOAD_COLUMNS "id, name, key, created_ms, algorithm, is_composite"
+#define S3_UPLOAD_COLUMNS "id, name, key, created_ms, algorithm, is_composite, headers"
 
 #define S3_STATEMENTS(X)                                                                          \
     X(BEGIN, "BEGIN IMMEDIATE")                                                                   \
@@ -68,11 +68,11 @@
                   " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")                   \
     X(OBJECT_DELETE, "DELETE FROM object WHERE bucket = ?1 AND key = ?2")                         \
     X(OBJECT_TAG, "UPDATE object SET tags = ?3 WHERE bucket = ?1 AND key = ?2")                   \
-    X(OBJECT_LIST, "SELECT key, bytes, modified_ms, etag, algorithm, checksum FROM object"        \
-                   " WHERE bucket = ?1 AND key >= ?2 ORDER BY key")                               \
+    X(OBJECT_LIST, "SELECT key, bytes, modified_ms, etag, algorithm, checksum, headers"           \
+                   " FROM object WHERE bucket = ?1 AND key >= ?2 ORDER BY key")                   \
     X(UPLOAD_ADD, "INSERT INTO upload(name, bucket, key, created_ms, algorithm, is_composite,"    \
                   " headers, tags) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")                       \
-    X(UPLOAD_FIND, "SELECT " S3_UPLOAD_COLUMNS ", content, stride, headers, tags FROM upload"     \
+    X(UPLOAD_FIND, "SELECT " S3_UPLOAD_COLUMNS ", content, stride, tags FROM upload"              \
                    " WHERE name = ?1 AND bucket = ?2 AND key = ?3")                               \
     X(UPLOAD_PLACE, "UPDATE upload SET content = ?2, stride = ?3 WHERE id = ?1")                  \
     X(UPLOAD_DELETE, "DELETE FROM upload WHERE id = ?1")                                          \

@@ -31,6 +31,7 @@
 #include "s3/code.h"
 #include "s3/condition.h"
 #include "s3/digest.h"
+#include "s3/headers.h"
 #include "s3/name.h"
 
 #define S3_OBJECT_BYTES_MAX  (INT64_C(50) << 40)
@@ -91,7 +92,7 @@ struct s3_object {
     struct s3_checksum checksum;
     int part_count;      /* 0: not made of parts */
     const char *parts;   /* their sizes: "8388608*127 1234", "" where there are none */
-    const char *headers; /* what s3_put_begin got; "" */
+    const char *headers; /* what s3_put_begin got (headers.h); "" */
     const char *tags;    /* the same */
     void *block;
 };
@@ -123,7 +124,8 @@ struct s3_copy {
     const char *to_bucket, *to_key;
     const struct s3_conditions *conditions; /* on the source; NULL: none */
     const struct s3_conditions *to_conditions;
-    const char *headers, *tags; /* NULL: the source's */
+    const char *headers, *tags; /* NULL: the source's; */
+    const char *storage; /* then with these in the place of its lines of storage; NULL: none */
 };
 /* The new object's; filled in before done is called. */
 struct s3_written {
@@ -144,8 +146,7 @@ struct s3_put_options {
     const char *upload; /* NULL: an object; else the upload whose part this is */
     int part_number;
     int64_t bytes; /* if known, else -1: room is taken at once, and another length is an error */
-    const char *headers,
-        *tags; /* lines "name:value\n" that the store keeps as they are; NULL: none */
+    const char *headers, *tags;  /* lines (headers.h), "key=value&…"; NULL: none */
     enum s3_algorithm algorithm; /* of the checksum that is kept with it; a part has its upload's
                                   * where it has one */
     const struct s3_conditions *conditions; /* NULL: none; looked at when the object is committed */
@@ -192,6 +193,7 @@ struct s3_list_entry {
     int64_t bytes, modified_ms;
     char etag[S3_ETAG_BYTES];
     struct s3_checksum checksum;
+    char storage_class[S3_CLASS_BYTES]; /* "" from a client's list */
 };
 
 /* One page, in the order of the keys' bytes. The next one is `after` the last entry's key; a prefix
@@ -234,6 +236,7 @@ struct s3_upload {
     int64_t created_ms;
     enum s3_algorithm algorithm;
     bool is_composite;
+    char storage_class[S3_CLASS_BYTES];
 };
 enum s3_code s3_upload_find(struct s3_store *store, const char *bucket, const char *key,
                             const char *upload, struct s3_upload *out);
@@ -248,7 +251,8 @@ enum s3_code s3_upload_list(struct s3_store *store, const char *bucket, const ch
 
 /* Makes the object out of parts: number and ETag of each, in order of number. INVALID_PART,
  * INVALID_PART_ORDER, ENTITY_TOO_SMALL, NO_SUCH_UPLOAD, OPERATION_ABORTED: it is being made
- * already. `checksum` (NULL: not said) must be the whole object's. */
+ * already. `checksum` (NULL: not said) must be the whole object's. Where the object is made of just
+ * these parts and the upload is not there, it is done: who lost the answer may ask again. */
 struct s3_complete {
     const char *bucket, *key, *upload;
     const struct s3_part *parts; /* number and etag; checksum where the caller gave one */

@@ -8,7 +8,8 @@
  *   the writer  commits the object's row, and removes those of the upload
  *
  * A kill in between leaves the upload as it was: what was copied into its file lies where no part
- * lies, and the client can ask again.
+ * lies, and the client can ask again. It can also after a kill, or a broken connection, behind the
+ * commit: an upload that is not there, of parts that the object is made of, is done.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -44,6 +45,7 @@ struct completion {
     int64_t placed;           /* parts in it */
     int64_t bytes, content;   /* of the object */
     bool is_new_file;         /* content has no row yet */
+    bool is_done;             /* by an earlier request */
     char *sizes;
     struct s3_written written, *out;
     s3_done done;
@@ -330,12 +332,32 @@ static enum s3_code look_up(struct completion *all, struct sql_database *reader)
     return placed_count(reader, &all->upload, &all->placed);
 }
 
+/* Whether the object is made of the parts that are listed: its ETag tells. */
+static enum s3_code done_before(struct completion *all)
+{
+    struct s3_object object;
+    for (size_t i = 0; i < all->count; i++)
+        if (!s3_unhex(all->parts[i].etag, all->sources[i].md5, S3_MD5_BYTES))
+            return s3_error(S3_NO_SUCH_UPLOAD, NULL);
+    S3_TRY(etag_write(all));
+    if (s3_object_get(all->store, all->bucket, all->key, NULL, &object, NULL) != S3_OK)
+        return s3_error(S3_NO_SUCH_UPLOAD, NULL);
+    all->is_done = strcmp(object.etag, all->written.etag) == 0;
+    all->written.checksum = object.checksum;
+    all->written.bytes = object.bytes;
+    all->written.modified_ms = object.modified_ms;
+    s3_object_release(&object);
+    return all->is_done ? S3_OK : s3_error(S3_NO_SUCH_UPLOAD, NULL);
+}
+
 static enum s3_code prepare(struct completion *all)
 {
     struct sql_database *reader;
     S3_TRY(s3_reader_take(all->store, &reader));
     enum s3_code code = look_up(all, reader);
     sql_reader_give(&all->store->readers, reader);
+    if (code == S3_NO_SUCH_UPLOAD)
+        return done_before(all);
     S3_TRY(code);
     S3_TRY(sizes_write(all));
     S3_TRY(etag_write(all));
@@ -349,7 +371,7 @@ static void complete_run(struct s3_task *task)
     struct completion *all = (struct completion *)task;
     enum s3_code code = prepare(all);
     all->as.write = (struct s3_write){.apply = complete_apply, .end = completion_end};
-    if (code == S3_OK)
+    if (code == S3_OK && !all->is_done)
         s3_writer_submit(&all->store->writer, &all->as.write);
     else
         completion_end(&all->as.write, code);

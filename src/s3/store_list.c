@@ -64,6 +64,7 @@ static enum s3_code entry_add(struct walk *walk, const char *key, size_t bytes, 
     snprintf(entry->etag, sizeof(entry->etag), "%s", sql_column_text(row, 3));
     entry->checksum.algorithm = (enum s3_algorithm)sqlite3_column_int(row, 4);
     snprintf(entry->checksum.text, sizeof(entry->checksum.text), "%s", sql_column_text(row, 5));
+    s3_headers_class(sql_column_text(row, 6), entry->storage_class);
     return S3_OK;
 }
 

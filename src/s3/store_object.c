@@ -339,6 +339,10 @@ static enum s3_code copy_row(struct s3_writer *writer, struct object_write *obje
                              const struct s3_object *source, int64_t content)
 {
     const struct s3_copy *copy = &object->copy;
+    const char *storage = copy->storage != NULL ? copy->storage : "";
+    char *headers = NULL;
+    if (copy->headers == NULL)
+        S3_TRY(s3_headers_copied(source->headers, storage, &headers));
     struct s3_object_row row = {
         .content = content,
         .bytes = source->bytes,
@@ -347,15 +351,20 @@ static enum s3_code copy_row(struct s3_writer *writer, struct object_write *obje
         .checksum = source->checksum,
         .part_count = source->part_count,
         .parts = source->parts,
-        .headers = copy->headers != NULL ? copy->headers : source->headers,
+        .headers = copy->headers != NULL ? copy->headers : headers,
         .tags = copy->tags != NULL ? copy->tags : source->tags,
     };
     object->written = (struct s3_written){
         .bytes = row.bytes, .modified_ms = row.modified_ms, .checksum = row.checksum};
     memcpy(object->written.etag, source->etag, sizeof(source->etag));
-    S3_TRY(s3_conditions_check(&object->conditions, source->etag, source->modified_ms));
-    S3_TRY(s3_content_hold(writer, content)); /* first: it may be the key's own */
-    return s3_object_row_put(writer, copy->to_bucket, copy->to_key, &object->to_conditions, &row);
+    enum s3_code code = s3_conditions_check(&object->conditions, source->etag, source->modified_ms);
+    if (code == S3_OK)
+        code = s3_content_hold(writer, content); /* first: it may be the key's own */
+    if (code == S3_OK)
+        code =
+            s3_object_row_put(writer, copy->to_bucket, copy->to_key, &object->to_conditions, &row);
+    base_free(headers);
+    return code;
 }
 
 static enum s3_code copy_apply(struct s3_write *write, struct s3_writer *writer)
@@ -378,7 +387,8 @@ static void copy_texts(struct object_write *object, const struct s3_copy *copy)
                                     .to_bucket = text_add(object, copy->to_bucket),
                                     .to_key = text_add(object, copy->to_key),
                                     .headers = text_add(object, copy->headers),
-                                    .tags = text_add(object, copy->tags)};
+                                    .tags = text_add(object, copy->tags),
+                                    .storage = text_add(object, copy->storage)};
     if (copy->conditions != NULL) {
         object->conditions = *copy->conditions;
         object->conditions.match = text_add(object, copy->conditions->match);
@@ -403,7 +413,8 @@ void s3_object_copy(struct s3_store *store, const struct s3_copy *copy, struct s
     struct object_write *object;
     size_t bytes = text_bytes(copy->bucket) + text_bytes(copy->key) + text_bytes(copy->to_bucket) +
                    text_bytes(copy->to_key) + text_bytes(copy->headers) + text_bytes(copy->tags) +
-                   condition_bytes(copy->conditions) + condition_bytes(copy->to_conditions);
+                   text_bytes(copy->storage) + condition_bytes(copy->conditions) +
+                   condition_bytes(copy->to_conditions);
     enum s3_code code = s3_key_check(copy->to_key);
     if (code == S3_OK)
         code = write_make(bytes, copy_apply, done, user, &object);

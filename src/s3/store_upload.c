@@ -27,6 +27,7 @@ static void upload_read(sqlite3_stmt *row, struct s3_upload *out)
                               .is_composite = sqlite3_column_int(row, 5) != 0};
     snprintf(out->name, sizeof(out->name), "%s", sql_column_text(row, 1));
     snprintf(out->key, sizeof(out->key), "%s", sql_column_text(row, 2));
+    s3_headers_class(sql_column_text(row, 6), out->storage_class);
 }
 
 static enum s3_code row_read(sqlite3_stmt *row, bool with_texts, struct s3_upload_row *out)

@@ -142,6 +142,10 @@ static enum s3_code delete_leave(void *user, const char *path, const char *text)
         reader->out->is_quiet = strcasecmp(text, "true") == 0;
     if (strcmp(path, "Delete/Object/VersionId") == 0 && strcmp(text, "null") != 0 && *text != '\0')
         return s3_error(S3_NOT_IMPLEMENTED, "Versions of objects are not implemented here.");
+    if (strcmp(path, "Delete/Object/ETag") == 0 || strcmp(path, "Delete/Object/Size") == 0 ||
+        strcmp(path, "Delete/Object/LastModifiedTime") == 0)
+        return s3_error(S3_NOT_IMPLEMENTED,
+                        "Conditions on objects of DeleteObjects are not implemented here.");
     if (strcmp(path, "Delete/Object/Key") != 0)
         return S3_OK;
     size_t bytes = strlen(text) + 1;

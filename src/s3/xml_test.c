@@ -99,6 +99,10 @@ static void what_is_refused(void **state)
     char region[32];
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(s3_delete_body_read(bad[i], strlen(bad[i]), &out), S3_MALFORMED_XML);
+    static const char with_condition[] =
+        "<Delete><Object><Key>a</Key><ETag>b</ETag></Object></Delete>";
+    assert_int_equal(s3_delete_body_read(with_condition, sizeof(with_condition) - 1, &out),
+                     S3_NOT_IMPLEMENTED);
     assert_int_equal(s3_bucket_body_read("", 0, region), S3_OK);
     assert_int_equal(s3_bucket_body_read("<a", 2, region), S3_MALFORMED_XML);
 }
