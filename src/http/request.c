@@ -87,6 +87,7 @@ void request_failed(struct http_request *request, enum shoal_status status)
 {
     base_log(BASE_LOG_WARN, "request %s (%s %s): %s", request->id, request->method, request->target,
              base_error_text());
+    reply_headers_drop(request); /* of the reply that is not to be */
     if (!request->is_replied)
         http_refuse(request, status == SHOAL_ERR_MEMORY ? REFUSAL_MEMORY : REFUSAL_INTERNAL,
                     base_error_text());

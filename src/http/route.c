@@ -66,8 +66,10 @@ static bool is_invocation(const char *path)
 static bool is_form(const struct http_request *request)
 {
     const char *type = http_request_header(request, "content-type");
-    return strcmp(request->method, "POST") == 0 && strcmp(request->path, "/") == 0 &&
-           type != NULL && strncasecmp(type, "application/x-www-form-urlencoded", 33) == 0;
+    bool is_root =
+        request->path[0] == '\0' || strcmp(request->path, "/") == 0; /* "": not read yet */
+    return strcmp(request->method, "POST") == 0 && is_root && type != NULL &&
+           strncasecmp(type, "application/x-www-form-urlencoded", 33) == 0;
 }
 
 enum http_service route_service(const struct http_request *request)
