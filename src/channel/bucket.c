@@ -41,6 +41,7 @@ static enum shoal_status status_of(enum s3_code code)
     case S3_INVALID_BUCKET_NAME:
     case S3_KEY_TOO_LONG:
     case S3_ACCESS_DENIED: return SHOAL_ERR_ARGUMENT;
+    case S3_SLOW_DOWN: return SHOAL_ERR_MEMORY;
     default: return SHOAL_ERR_SYSTEM;
     }
 }

@@ -67,6 +67,18 @@ static enum shoal_status compile_all(struct job_validator *validator)
     return SHOAL_OK;
 }
 
+#define UNAVAILABLE "ServiceUnavailable"
+
+const char *job_fault_type(enum shoal_status status, const char *otherwise)
+{
+    return status == SHOAL_ERR_MEMORY ? UNAVAILABLE : otherwise;
+}
+
+int job_fault_status(const struct job_fault *fault)
+{
+    return strcmp(fault->type, UNAVAILABLE) == 0 ? 503 : 400;
+}
+
 enum shoal_status job_validator_create(const struct job_model *model, struct job_validator **out)
 {
     struct job_validator *validator;

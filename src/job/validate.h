@@ -25,6 +25,12 @@ struct job_fault {
     char text[JOB_FAULT_BYTES];
 };
 
+/* What a failed check is to the client: `otherwise`, its own fault, but for want of memory, which
+ * is the service's: a fault of type "ServiceUnavailable". */
+const char *job_fault_type(enum shoal_status status, const char *otherwise);
+/* The status of its reply: 400, or 503. */
+int job_fault_status(const struct job_fault *fault);
+
 struct job_validator;
 
 /* Compiles the model's patterns. SHOAL_ERR_INTERNAL names one that can't be. */

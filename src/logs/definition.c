@@ -71,7 +71,7 @@ bool logs_definitions_check(const json_t *json, struct job_fault *fault)
     if (status == SHOAL_OK)
         logs_definitions_free(definitions);
     else
-        logs_refuse(fault, "ValidationException", "%s", base_error_text());
+        logs_refuse(fault, job_fault_type(status, "ValidationException"), "%s", base_error_text());
     return status == SHOAL_OK;
 }
 

@@ -62,5 +62,7 @@ enum s3_code s3_error_errno(int error_number, const char *format, ...)
 
 enum s3_code s3_from_status(enum shoal_status status)
 {
+    if (status == SHOAL_ERR_MEMORY)
+        return S3_SLOW_DOWN;
     return status == SHOAL_OK ? S3_OK : S3_INTERNAL_ERROR;
 }

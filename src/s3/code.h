@@ -68,6 +68,7 @@
       "Please try again.")                                                                         \
     X(S3_PRECONDITION_FAILED, "PreconditionFailed", 412,                                           \
       "At least one of the pre-conditions you specified did not hold")                             \
+    X(S3_SLOW_DOWN, "SlowDown", 503, "Please reduce your request rate.")                           \
     X(S3_STORAGE_FULL, "StorageFull", 507, "The disk of the server is full.")
 
 #define S3_CODE_CONSTANT(constant, name, status, text) constant,
@@ -88,7 +89,7 @@ enum s3_code s3_error(enum s3_code code, const char *format, ...)
  */
 enum s3_code s3_error_errno(int error_number, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* What other rooms' functions return; keeps their text. */
+/* What other rooms' functions return; keeps their text. SLOW_DOWN for want of memory. */
 enum s3_code s3_from_status(enum shoal_status status);
 
 /* Passes a failure on. */

@@ -9,7 +9,7 @@
 
 static bool is_failure(enum s3_code code)
 {
-    return code == S3_INTERNAL_ERROR || code == S3_STORAGE_FULL;
+    return code == S3_INTERNAL_ERROR || code == S3_STORAGE_FULL || code == S3_SLOW_DOWN;
 }
 
 static enum shoal_status write_apply(struct sql_write *sql, struct sql_database *database)

@@ -110,7 +110,7 @@ enum s3_code s3_xml_walk(const void *body, size_t bytes,
     document->parser = XML_ParserCreateNS("UTF-8", '|');
     if (document->parser == NULL) {
         base_free(document);
-        return s3_error(S3_INTERNAL_ERROR, "out of memory for an XML document");
+        return s3_error(S3_SLOW_DOWN, "no memory for an XML document");
     }
     XML_SetUserData(document->parser, document);
     XML_SetElementHandler(document->parser, on_start, on_end);

@@ -141,7 +141,7 @@ void s3_xml_key(struct s3_xml *xml, const char *name, const char *key, bool is_e
 enum s3_code s3_xml_end(struct s3_xml *xml, const char *root)
 {
     s3_xml_close(xml, root);
-    return xml->has_failed ? S3_INTERNAL_ERROR : S3_OK;
+    return xml->has_failed ? S3_SLOW_DOWN : S3_OK;
 }
 
 void s3_xml_release(struct s3_xml *xml)

@@ -62,7 +62,8 @@ enum shoal_status service_call_find(struct service_call *call, struct sql_databa
 static enum shoal_status reply(struct service_call *call)
 {
     if (call->fault.type != NULL)
-        return http_reply_error(call->request, 400, call->fault.type, "%s", call->fault.text);
+        return http_reply_error(call->request, job_fault_status(&call->fault), call->fault.type,
+                                "%s", call->fault.text);
     if (call->status != SHOAL_OK)
         return base_error(call->status, "%s", call->text);
     return http_json_reply(call->request, call->output);

@@ -81,8 +81,9 @@ static bool room_check(const struct service *service, const json_t *request,
     if (status == SHOAL_OK)
         return true;
     return refuse(fault,
-                  status == SHOAL_ERR_LIMIT ? "ResourceLimitExceeded" : "ValidationException", "%s",
-                  base_error_text());
+                  status == SHOAL_ERR_LIMIT ? "ResourceLimitExceeded"
+                                            : job_fault_type(status, "ValidationException"),
+                  "%s", base_error_text());
 }
 
 static bool times_check(const json_t *request, struct job_fault *fault)
@@ -111,9 +112,10 @@ static bool times_check(const json_t *request, struct job_fault *fault)
 static bool data_check(const struct service *service, const json_t *request,
                        struct job_fault *fault)
 {
-    if (service_data_check(service, request) == SHOAL_OK)
+    enum shoal_status status = service_data_check(service, request);
+    if (status == SHOAL_OK)
         return true;
-    return refuse(fault, "ValidationException", "%s", base_error_text());
+    return refuse(fault, job_fault_type(status, "ValidationException"), "%s", base_error_text());
 }
 
 static bool algorithm_check(const struct service *service, const json_t *request,
@@ -127,9 +129,10 @@ static bool algorithm_check(const struct service *service, const json_t *request
                       "by TrainingImage");
     if (image == NULL)
         return refuse(fault, "ValidationException", "AlgorithmSpecification needs a TrainingImage");
-    if (job_images_check(service->images, image) != SHOAL_OK)
-        return refuse(fault, "ValidationException", "%s", base_error_text());
-    return true;
+    enum shoal_status status = job_images_check(service->images, image);
+    if (status == SHOAL_OK)
+        return true;
+    return refuse(fault, job_fault_type(status, "ValidationException"), "%s", base_error_text());
 }
 
 bool service_request_check(const struct service *service, const json_t *request,

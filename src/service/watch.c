@@ -25,6 +25,7 @@
 #define STEPS_MAX    32
 #define EVENTS_MAX   64
 #define RETRY_MS     3000
+#define WAIT_MS_MAX  (3600 * 1000)
 #define LEAVE_MS     10000 /* steps under way at the end of the service */
 #define STEP_STACK   (1u << 20)
 #define STOP_COMMAND "{\"command\": \"stop\"}\n"
@@ -500,19 +501,25 @@ static int64_t limit_ms(const struct service_job *job)
     return at_ms;
 }
 
-/* Stops jobs whose limits have passed. The next moment at which something is to be done for a job
- * that nothing else wakes. */
-static int64_t limits_look(struct service_watch *watch, int64_t now_ms)
+/* Stops jobs whose limits have passed. */
+static void limits_look(struct service_watch *watch, int64_t now_ms)
 {
-    int64_t next_ms = NO_TIMER;
-    for (struct service_job *job = watch->jobs; job != NULL; job = job->next) {
-        int64_t at_ms = limit_ms(job);
-        if (at_ms <= now_ms) {
+    for (struct service_job *job = watch->jobs; job != NULL; job = job->next)
+        if (limit_ms(job) <= now_ms) {
             service_job_stop(job);
             stop_send(job);
-        } else if (at_ms < next_ms) {
-            next_ms = at_ms;
         }
+}
+
+/* The next moment at which something is to be done for a job that nothing else wakes: a limit
+ * passes, or what had no memory or no thread is tried again. */
+static int64_t next_look_ms(struct service_watch *watch, int64_t now_ms)
+{
+    int64_t next_ms = watch->queue_changed ? now_ms + RETRY_MS : NO_TIMER;
+    for (struct service_job *job = watch->jobs; job != NULL; job = job->next) {
+        int64_t at_ms = limit_ms(job);
+        if (at_ms > now_ms && at_ms < next_ms)
+            next_ms = at_ms;
         if (!job->is_working && job->not_before_ms > now_ms && job->not_before_ms < next_ms)
             next_ms = job->not_before_ms;
     }
@@ -602,10 +609,10 @@ static void *watch_main(void *user)
     while (messages_take(watch)) {
         int64_t now_ms = service_now_ms();
         queue_look(watch, now_ms);
-        int64_t next_ms = limits_look(watch, now_ms);
+        limits_look(watch, now_ms);
         steps_begin(watch, now_ms);
-        int64_t wait_ms = next_ms == NO_TIMER ? 3600 * 1000 : next_ms - now_ms;
-        events_wait(watch, wait_ms > 3600 * 1000 ? 3600 * 1000 : (int)wait_ms);
+        int64_t wait_ms = next_look_ms(watch, now_ms) - now_ms;
+        events_wait(watch, wait_ms > WAIT_MS_MAX ? WAIT_MS_MAX : (int)wait_ms);
     }
     leave(watch);
     return NULL;
