@@ -961,8 +961,10 @@ SHOAL_API enum shoal_status shoal_pipe_submit(shoal_pipe_t pipe,
 /* The next task to run on this rank, by the order; what it points to holds until the next call. The
  * task that was given before counts as ended. Waits: timeout_ms at most, then SHOAL_IN_PROGRESS;
  * timeout_ms < 0: for as long as it takes. But if a task waits longer than the group's timeout for
- * a value, the pipe breaks: SHOAL_ERR_TIMEOUT with the task, the value, its home, and what that
- * rank is doing. Tasks other than CONTROL are given only in a step. One thread at a time, else
+ * a value, counted from this rank's last task, the pipe breaks: SHOAL_ERR_TIMEOUT with the task,
+ * the value, its home, and what that rank is doing. So it does, in a step, where nothing is here
+ * for that long while another rank does not answer, is in no step, or runs one task for nearly as
+ * long. Tasks other than CONTROL are given only in a step. One thread at a time, else
  * SHOAL_ERR_STATE. */
 SHOAL_API enum shoal_status shoal_pipe_next(shoal_pipe_t pipe, int64_t timeout_ms,
                                             struct shoal_pipe_task *out);

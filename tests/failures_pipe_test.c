@@ -4,6 +4,7 @@
  * step: each rank gets an error that names the rank, the host, the task with its module and
  * microbatch, and the value; the group goes on if nothing happened to it.
  */
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -21,6 +22,7 @@
 #define MODULES    3
 #define SHORT_MS   1000 /* half of it is for the answer of the rank that is waited for */
 #define LONG_MS    20000
+#define SLICE_MS   100 /* of callers that come back again and again */
 #define MICROBATCH 3
 
 static const char *const names[MODULES] = {"embedding", "layers.0", "head"};
@@ -64,6 +66,17 @@ static int next_is(shoal_group_t group, shoal_pipe_t pipe, enum shoal_pipe_kind 
     CHECK(shoal_pipe_next(pipe, -1, out));
     REQUIRE(out->kind == kind);
     return 0;
+}
+
+/* What next ends with when it gives no more tasks; every other rank waits in slices. */
+static enum shoal_status next_fails(shoal_group_t group, shoal_pipe_t pipe)
+{
+    struct shoal_pipe_task task = SHOAL_PIPE_TASK_INIT;
+    int64_t timeout_ms = shoal_group_rank(group) % 2 ? -1 : SLICE_MS;
+    enum shoal_status status = SHOAL_OK;
+    while (status == SHOAL_OK || status == SHOAL_IN_PROGRESS)
+        status = shoal_pipe_next(pipe, timeout_ms, &task);
+    return status;
 }
 
 static int put_one(shoal_group_t group, shoal_pipe_t pipe, uint64_t id, size_t bytes)
@@ -419,14 +432,79 @@ static int never_put(shoal_group_t group, struct board *board)
         REQUIRE(next_is(group, pipe, SHOAL_PIPE_FORWARD, &task) == 0);
     for (int i = 0; i < shoal_group_size(group) && is_victim && board->variant == BUSY; i++)
         REQUIRE(i == rank || board_wait(&board->stage[i], 2) == 0);
-    enum shoal_status status = SHOAL_OK;
-    while (status == SHOAL_OK) /* a victim that was stopped has its task yet */
-        status = shoal_pipe_next(pipe, -1, &task);
-    EXPECT(status, SHOAL_ERR_TIMEOUT, "forward of module 2 'head', microbatch 3 waits on rank ",
+    /* a victim that was stopped has its task yet */
+    EXPECT(next_fails(group, pipe), SHOAL_ERR_TIMEOUT,
+           "forward of module 2 'head', microbatch 3 waits on rank ",
            "1000 ms for value 3 of rank 0, which rank 1 (host ", doing[board->variant]);
     atomic_store(&board->stage[rank], 2);
     CHECK(shoal_group_set_timeout(group, LONG_MS));
     return let_go(group, pipe, SHOAL_ERR_TIMEOUT, "has not put");
+}
+
+/* Rank 0 gives nobody anything to do: it is stopped, or runs on, or does not begin the step. */
+static int never_submit(shoal_group_t group, struct board *board)
+{
+    static const char *const doing[] = {"it does not answer", "it has run start, microbatch 3 for ",
+                                        "it is in no step, since "};
+    struct shoal_pipe_options options = good_options();
+    struct shoal_pipe_task task = task_of(0, SHOAL_PIPE_START, -1);
+    shoal_pipe_t pipe = NULL;
+    int rank = shoal_group_rank(group);
+    bool is_victim = rank == board->victim, begins = !is_victim || board->variant != IDLE;
+    CHECK(shoal_pipe_create(group, &options, &pipe));
+    REQUIRE(good_step(group, pipe, 10) == 0);
+    CHECK(shoal_group_set_timeout(group, is_victim ? LONG_MS : SHORT_MS));
+    if (begins)
+        CHECK(shoal_pipe_step_begin(pipe));
+    if (is_victim && board->variant == BUSY) {
+        CHECK(shoal_pipe_submit(pipe, &task));
+        REQUIRE(next_is(group, pipe, SHOAL_PIPE_START, &task) == 0);
+    }
+    atomic_store(&board->stage[rank], 1);
+    if (board->variant == STOPPED)
+        REQUIRE(board_wait(&board->go, is_victim ? 2 : 1) == 0);
+    for (int i = 0; i < shoal_group_size(group) && is_victim && board->variant != STOPPED; i++)
+        REQUIRE(i == rank || board_wait(&board->stage[i], 2) == 0);
+    EXPECT(next_fails(group, pipe), SHOAL_ERR_TIMEOUT, "has had nothing to run in step 2 for 1000 ",
+           "because of rank 0 (host host0): ", doing[board->variant]);
+    atomic_store(&board->stage[rank], 2);
+    CHECK(shoal_group_set_timeout(group, LONG_MS));
+    return let_go(group, pipe, SHOAL_ERR_TIMEOUT, "nothing to run");
+}
+
+static int work_for_oneself(shoal_group_t group, shoal_pipe_t pipe)
+{
+    for (int i = 0; i < 17; i++) {
+        struct shoal_pipe_task task = task_of(0, SHOAL_PIPE_START, -1);
+        CHECK(shoal_pipe_submit(pipe, &task));
+        REQUIRE(next_is(group, pipe, SHOAL_PIPE_START, &task) == 0);
+        poll(NULL, 0, SHORT_MS / 5);
+    }
+    for (int i = 1; i < shoal_group_size(group); i++) {
+        struct shoal_pipe_task task = task_of(i, SHOAL_PIPE_FORWARD, 2);
+        CHECK(shoal_pipe_submit(pipe, &task));
+    }
+    return 0;
+}
+
+/* Rank 0 is at work for longer than the timeout, but not on one task: the others wait for it. */
+static int submit_late(shoal_group_t group, struct board *board)
+{
+    (void)board;
+    struct shoal_pipe_options options = good_options();
+    struct shoal_pipe_task task;
+    shoal_pipe_t pipe = NULL;
+    CHECK(shoal_pipe_create(group, &options, &pipe));
+    CHECK(shoal_group_set_timeout(group, 3 * SHORT_MS));
+    CHECK(shoal_pipe_step_begin(pipe));
+    if (shoal_group_rank(group) == 0)
+        REQUIRE(work_for_oneself(group, pipe) == 0);
+    else
+        REQUIRE(next_is(group, pipe, SHOAL_PIPE_FORWARD, &task) == 0);
+    CHECK(shoal_group_set_timeout(group, LONG_MS));
+    CHECK(shoal_pipe_step_end(pipe));
+    CHECK(shoal_pipe_free(pipe));
+    return 0;
 }
 
 /* The victim does not come to the end of the step. */
@@ -568,6 +646,18 @@ static void test_late(void **state)
         scenario_run(&scenario);
 }
 
+static void test_idle(void **state)
+{
+    (void)state;
+    struct scenario scenario = {.layout = &layouts[2], .act = never_submit};
+    for (scenario.variant = BUSY; scenario.variant <= IDLE; scenario.variant++)
+        scenario_run(&scenario);
+    scenario.variant = STOPPED;
+    scenario.meanwhile = scenario_stop_victim;
+    scenario_run(&scenario);
+    scenario_run(&(struct scenario){.layout = &layouts[2], .act = submit_late});
+}
+
 static void test_death_and_abort(void **state)
 {
     (void)state;
@@ -631,9 +721,10 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_differing),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_misuse),          cmocka_unit_test(test_late),
-        cmocka_unit_test(test_death_and_abort), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_differing), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_misuse),    cmocka_unit_test(test_late),
+        cmocka_unit_test(test_idle),      cmocka_unit_test(test_death_and_abort),
+        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, scenario_isolate, NULL);
 }

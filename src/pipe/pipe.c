@@ -164,6 +164,7 @@ static enum shoal_status take_memory(struct pipe *pipe, const struct shoal_pipe_
 {
     TRY(pipe_mail_make(pipe));
     TRY(BASE_NEW_ARRAY(&pipe->marks, pipe->place.parent->size, "a pipe's ranks"));
+    TRY(BASE_NEW_ARRAY(&pipe->answers, pipe->place.parent->size, "a pipe's ranks"));
     if (options->runs) {
         TRY(base_alloc((size_t)pipe->module_count, "a pipe's modules", (void **)&pipe->runs));
         memcpy(pipe->runs, options->runs, (size_t)pipe->module_count);
@@ -179,7 +180,7 @@ static void set_up(struct pipe *pipe, const struct pipe_place *place,
     pipe->place = *place;
     pipe->module_count = options->module_count;
     pipe->inline_bytes = eager_bytes < letter_bytes ? eager_bytes : letter_bytes;
-    pipe->answer.rank = -1;
+    pipe->round = 1;
     pipe->turned_ns = base_now_ns();
     snprintf(pipe->name, sizeof(pipe->name), "%s", options->name ? options->name : "pipe");
     pthread_mutex_init(&pipe->lock, NULL);
@@ -198,6 +199,7 @@ static void release(struct pipe *pipe)
     pthread_mutex_destroy(&pipe->lock);
     base_free(pipe->current);
     base_free(pipe->timeline.runs);
+    base_free(pipe->answers);
     base_free(pipe->marks);
     base_free(pipe->runs);
     base_free(pipe->names);

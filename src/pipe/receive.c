@@ -19,8 +19,8 @@ static bool fits(const struct pipe_header *header, uint64_t body_bytes)
 /* Of a rank that this one asked. */
 static void take_answer(struct pipe *pipe, int from, const struct pipe_header *header)
 {
-    struct pipe_answer *answer = &pipe->answer;
-    if (answer->rank != from)
+    struct pipe_answer *answer = &pipe->answers[from];
+    if (answer->asked != pipe->round)
         return;
     answer->came = true;
     answer->state = (struct pipe_state){.doing = (enum pipe_doing)header->doing,

@@ -92,7 +92,7 @@ struct pipe_state {
 };
 
 struct pipe_answer {
-    int rank; /* who was asked; -1: nobody */
+    uint64_t asked; /* in which round of questions; 0: never */
     bool came;
     struct pipe_state state;
 };
@@ -135,7 +135,10 @@ struct pipe {
     uint64_t *marks;   /* [size] from each other rank; two for each step that it ends */
     int byes;          /* ranks that free the pipe */
     int64_t turned_ns; /* when what this rank does last changed */
-    struct pipe_answer answer;
+    int64_t looked_ns; /* when the longest task of another rank began, as these have said last */
+    struct pipe_answer *answers; /* [size] */
+    uint64_t round;              /* of questions, from 1; answers of earlier ones are forgotten */
+    int64_t asked_ns;            /* when all were asked in this round; 0: they were not */
     struct pipe_timeline timeline;
     struct shoal_pipe_counters counted;
 };
@@ -237,10 +240,12 @@ static inline uint64_t pipe_step_of(const struct pipe *pipe, int rank)
     return pipe->marks[rank] / 2;
 }
 
-const char *pipe_doing_text(const struct pipe *pipe, const struct pipe_answer *answer, char *text,
-                            size_t text_bytes);
-/* Asks a rank what it is doing, once. */
+/* What a rank that was asked has said that it is doing; returns text. */
+const char *pipe_doing_text(const struct pipe *pipe, int rank, char *text, size_t text_bytes);
+/* Asks a rank what it is doing, once in a round. */
 void pipe_ask(struct pipe *pipe, int rank);
+/* A new round begins. */
+void pipe_forget_answers(struct pipe *pipe);
 
 /* ---- receive.c: token held, lock not */
 

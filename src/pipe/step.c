@@ -20,20 +20,27 @@
 
 void pipe_ask(struct pipe *pipe, int rank)
 {
-    if (pipe->answer.rank == rank)
+    struct pipe_answer *answer = &pipe->answers[rank];
+    if (answer->asked == pipe->round)
         return;
-    pipe->answer = (struct pipe_answer){.rank = rank};
+    *answer = (struct pipe_answer){.asked = pipe->round};
     if (rank == pipe->group->rank) {
-        pipe->answer.came = true;
-        pipe->answer.state = pipe_doing_now(pipe);
+        answer->came = true;
+        answer->state = pipe_doing_now(pipe);
     } else {
         pipe_post(pipe, rank, (struct pipe_header){.type = LETTER_ASK}, NULL, 0);
     }
 }
 
-const char *pipe_doing_text(const struct pipe *pipe, const struct pipe_answer *answer, char *text,
-                            size_t text_bytes)
+void pipe_forget_answers(struct pipe *pipe)
 {
+    pipe->round++;
+    pipe->asked_ns = 0;
+}
+
+const char *pipe_doing_text(const struct pipe *pipe, int rank, char *text, size_t text_bytes)
+{
+    const struct pipe_answer *answer = &pipe->answers[rank];
     const struct pipe_state *state = &answer->state;
     char what[PIPE_TEXT_BYTES], value[PIPE_TEXT_BYTES];
     long long for_ms = (long long)state->for_ms;
@@ -73,6 +80,7 @@ enum shoal_status pipe_step_begin(struct pipe *pipe)
         pipe->in_step = true;
         pipe->timeline.kept = pipe->timeline.count = 0;
         pipe->turned_ns = base_now_ns();
+        pipe_forget_answers(pipe);
         pipe_changed(pipe);
     }
     pipe_unlock(pipe);
@@ -95,7 +103,7 @@ static enum shoal_status fail_late(struct pipe *pipe, int late, int64_t timeout_
                      "the end of step %" PRIu64 " took longer than %lld ms: %s has not come to it: "
                      "%s",
                      pipe->step, (long long)timeout_ms, pipe_rank_text(pipe, late, who),
-                     pipe_doing_text(pipe, &pipe->answer, doing, sizeof(doing)));
+                     pipe_doing_text(pipe, late, doing, sizeof(doing)));
 }
 
 /* Lock held, and given back while it waits. */
@@ -191,6 +199,7 @@ enum shoal_status pipe_step_end(struct pipe *pipe)
     enum shoal_status status = end_step(pipe);
     pipe->ending = false;
     pipe->in_step = false;
+    pipe->turned_ns = base_now_ns();
     pipe->counted.steps += status == SHOAL_OK;
     pipe_queue_end_step(&pipe->queue);
     pipe_unlock(pipe);

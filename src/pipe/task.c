@@ -3,8 +3,11 @@
  * task.c: submitting tasks, and taking the next one.
  *
  * Who waits for a task looks five times a second whether one that is here waits too long for a
- * value; a second before that is an error it asks the value's home what it is doing.
+ * value; a second before that is an error it asks the value's home what it is doing. Where nothing
+ * waits here it asks all others, and goes on for as long as they are at work. Time counts from the
+ * end of the last task, however often a caller gives up waiting and comes back.
  */
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -162,8 +165,10 @@ enum shoal_status pipe_submit(struct pipe *pipe, const struct shoal_pipe_task *t
 void pipe_task_ends(struct pipe *pipe)
 {
     struct pipe_timeline *timeline = &pipe->timeline;
+    if (!pipe->runs_task)
+        return;
     pipe->turned_ns = base_now_ns();
-    if (pipe->runs_task && timeline->kept == timeline->count && timeline->kept > 0 &&
+    if (timeline->kept == timeline->count && timeline->kept > 0 &&
         timeline->runs[timeline->kept - 1].end_ns == 0)
         timeline->runs[timeline->kept - 1].end_ns = pipe->turned_ns;
     pipe->runs_task = false;
@@ -193,7 +198,7 @@ static void begin_task(struct pipe *pipe, struct pipe_task *task, struct shoal_p
     pipe->current = task;
     pipe->runs_task = true;
     pipe->turned_ns = base_now_ns();
-    pipe->answer.rank = -1;
+    pipe_forget_answers(pipe);
     pipe->counted.tasks[task->task.kind]++;
     for (int i = 0; i < task->task.need_count; i++)
         pipe_value_find(pipe, task->task.needs[i])->given++;
@@ -253,7 +258,7 @@ static enum shoal_status fail_late(struct pipe *pipe, int64_t timeout_ms)
                      pipe_task_text(pipe, task->kind, task->module, task->microbatch, what),
                      pipe_rank_text(pipe, pipe->group->rank, me), (long long)timeout_ms,
                      pipe_value_text(id, value), pipe_rank_text(pipe, pipe_id_home(id), home),
-                     pipe_doing_text(pipe, &pipe->answer, doing, sizeof(doing)));
+                     pipe_doing_text(pipe, pipe_id_home(id), doing, sizeof(doing)));
 }
 
 /* One that is ready, of a kind that is in the list; NULL: none. */
@@ -282,10 +287,10 @@ static enum shoal_status fail_list(struct pipe *pipe, int64_t timeout_ms)
 }
 
 /* Nothing may run. Whether that is for a list's sake, and too long. */
-static enum shoal_status look_at_list(struct pipe *pipe, int64_t since_ns, int64_t *deadline_ns)
+static enum shoal_status look_at_list(struct pipe *pipe, int64_t *deadline_ns)
 {
     int64_t timeout_ms = atomic_load(&pipe->place.parent->timeout_ms);
-    int64_t late_ns = since_ns + timeout_ms * BASE_NS_PER_MS;
+    int64_t late_ns = pipe->turned_ns + timeout_ms * BASE_NS_PER_MS;
     if (!pipe->in_step || !find_held_by_list(pipe))
         return SHOAL_OK;
     if (base_now_ns() >= late_ns)
@@ -297,14 +302,14 @@ static enum shoal_status look_at_list(struct pipe *pipe, int64_t since_ns, int64
 
 /* Nothing is ready. Whether a task here has waited too long; *deadline_ns comes down to when that
  * is to be looked at next. */
-static enum shoal_status look_at_waiting(struct pipe *pipe, int64_t since_ns, int64_t *deadline_ns)
+static enum shoal_status look_at_waiting(struct pipe *pipe, int64_t *deadline_ns)
 {
     const struct pipe_task *task = pipe->queue.first_waiting;
     int64_t timeout_ms = atomic_load(&pipe->place.parent->timeout_ms);
     int64_t early_ms = timeout_ms / 2 < PIPE_ASK_EARLY_MS ? timeout_ms / 2 : PIPE_ASK_EARLY_MS;
     if (!task)
         return SHOAL_OK;
-    int64_t from_ns = task->came_ns > since_ns ? task->came_ns : since_ns;
+    int64_t from_ns = task->came_ns > pipe->turned_ns ? task->came_ns : pipe->turned_ns;
     int64_t late_ns = from_ns + timeout_ms * BASE_NS_PER_MS;
     int64_t ask_ns = late_ns - early_ms * BASE_NS_PER_MS;
     int64_t now_ns = base_now_ns();
@@ -318,11 +323,77 @@ static enum shoal_status look_at_waiting(struct pipe *pipe, int64_t since_ns, in
     return SHOAL_OK;
 }
 
+static enum shoal_status fail_idle(struct pipe *pipe, int rank, int64_t timeout_ms)
+{
+    char me[PIPE_TEXT_BYTES], other[PIPE_TEXT_BYTES], doing[3 * PIPE_TEXT_BYTES];
+    return pipe_fail(pipe, SHOAL_ERR_TIMEOUT,
+                     "%s has had nothing to run in step %" PRIu64 " for %lld ms, because of %s: %s",
+                     pipe_rank_text(pipe, pipe->group->rank, me), pipe->step + 1,
+                     (long long)timeout_ms, pipe_rank_text(pipe, rank, other),
+                     pipe_doing_text(pipe, rank, doing, sizeof(doing)));
+}
+
+/* A rank that does nothing for others: it does not answer, is in no step, or has run one task for
+ * nearly the timeout; -1: none. *busy_ms: the longest that any has run its task. */
+static int find_still(const struct pipe *pipe, int64_t timeout_ms, int64_t early_ms,
+                      int64_t *busy_ms)
+{
+    int64_t before_ms = timeout_ms - 2 * early_ms; /* it was asked then, or a little later */
+    int64_t long_ms = before_ms > timeout_ms / 4 ? before_ms : timeout_ms / 4;
+    *busy_ms = 0;
+    for (int i = 0; i < pipe->group->size; i++) {
+        const struct pipe_answer *answer = &pipe->answers[i];
+        const struct pipe_state *state = &answer->state;
+        bool runs = answer->came && state->doing == DOING_TASK;
+        if (i == pipe->group->rank)
+            continue;
+        if (!answer->came || state->doing == DOING_OUTSIDE || (runs && state->for_ms >= long_ms))
+            return i;
+        if (runs && state->for_ms > *busy_ms)
+            *busy_ms = state->for_ms;
+    }
+    return -1;
+}
+
+static void ask_all(struct pipe *pipe, int64_t now_ns)
+{
+    for (int i = 0; i < pipe->group->size; i++)
+        pipe_ask(pipe, i);
+    pipe->asked_ns = now_ns;
+}
+
+/* Nothing may run, and nothing waits for a value. Whether that is because another rank has long
+ * stood still; one that is at work is waited for as long as it may work on one task. */
+static enum shoal_status look_at_others(struct pipe *pipe, int64_t *deadline_ns)
+{
+    int64_t timeout_ms = atomic_load(&pipe->place.parent->timeout_ms), busy_ms = 0;
+    int64_t early_ms = timeout_ms / 2 < PIPE_ASK_EARLY_MS ? timeout_ms / 2 : PIPE_ASK_EARLY_MS;
+    int64_t early_ns = early_ms * BASE_NS_PER_MS, timeout_ns = timeout_ms * BASE_NS_PER_MS;
+    if (!pipe->in_step || pipe->queue.first_waiting || find_held_by_list(pipe))
+        return SHOAL_OK;
+    int64_t from_ns = pipe->looked_ns > pipe->turned_ns ? pipe->looked_ns : pipe->turned_ns;
+    int64_t next_ns = from_ns + timeout_ns - early_ns, now_ns = base_now_ns();
+    if (now_ns >= next_ns && pipe->asked_ns == 0)
+        ask_all(pipe, now_ns);
+    if (pipe->asked_ns > 0)
+        next_ns = pipe->asked_ns + early_ns;
+    if (now_ns >= next_ns) {
+        int other = find_still(pipe, timeout_ms, early_ms, &busy_ms);
+        if (other >= 0)
+            return fail_idle(pipe, other, timeout_ms);
+        pipe_forget_answers(pipe);
+        pipe->looked_ns = now_ns - busy_ms * BASE_NS_PER_MS;
+        next_ns = pipe->looked_ns + timeout_ns - early_ns;
+    }
+    if (next_ns < *deadline_ns)
+        *deadline_ns = next_ns;
+    return SHOAL_OK;
+}
+
 /* Lock held, and given back while it waits. */
 static enum shoal_status wait_for_task(struct pipe *pipe, int64_t deadline_ns,
                                        struct pipe_task **out)
 {
-    int64_t since_ns = base_now_ns();
     enum shoal_status status = pipe_health(pipe);
     while (status == SHOAL_OK) {
         int64_t look_ns = deadline_ns;
@@ -331,9 +402,11 @@ static enum shoal_status wait_for_task(struct pipe *pipe, int64_t deadline_ns,
             return SHOAL_OK;
         if (deadline_ns != BASE_NO_DEADLINE && base_now_ns() >= deadline_ns)
             return SHOAL_IN_PROGRESS;
-        status = look_at_waiting(pipe, since_ns, &look_ns);
+        status = look_at_waiting(pipe, &look_ns);
         if (status == SHOAL_OK)
-            status = look_at_list(pipe, since_ns, &look_ns);
+            status = look_at_list(pipe, &look_ns);
+        if (status == SHOAL_OK)
+            status = look_at_others(pipe, &look_ns);
         if (status != SHOAL_OK)
             return status;
         unsigned seen = atomic_load(&pipe->changes);
