@@ -372,7 +372,7 @@ def job_forward(rank, size):
     """Without gradients: what a step returns, whole, on every rank; and hooks."""
     import smdistributed.modelparallel.torch as smp
 
-    smp.init({"partitions": 2, "microbatches": MICROBATCHES})
+    smp.init({"partitions": 2, "microbatches": MICROBATCHES, "pipeline": "_only_forward"})
     torch.manual_seed(1)
     network = Net()
     model = smp.DistributedModel(network.eval())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from pathlib import Path
 
 import forked_jobs
@@ -136,6 +137,37 @@ class Box:
         self.tensor = tensor
 
 
+class Fails(torch.nn.Module):
+    def forward(self, hidden):
+        raise ValueError("no such word")
+
+
+def job_trace(rank, size, is_inside):
+    import smdistributed.modelparallel.torch as smp
+
+    smp.init({"partitions": 2, "microbatches": MICROBATCHES})
+    torch.manual_seed(1)
+    last = Fails() if is_inside else torch.nn.Identity()
+    layers = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), last)
+    model = smp.DistributedModel(torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), layers))
+
+    @smp.step
+    def train(model, inputs):
+        return model(inputs).no_such_member
+
+    train(model, torch.randn(BATCH, WIDTH))
+
+
+@pytest.mark.parametrize(
+    "is_inside, where",
+    [(True, "in 1.1: ValueError: no such word"), (False, "outside of the model: AttributeError: ")],
+)
+def test_a_trace_that_fails_names_the_module_on_every_rank(two, is_inside, where):
+    for kind, text in two.errors(job_trace, is_inside):
+        assert kind == "PartitionError"
+        assert "tracing the first microbatch failed " + where in text
+
+
 def a_function(hidden):
     return lambda tensor: tensor * 2
 
@@ -174,6 +206,50 @@ def test_a_stage_that_dies_is_named(two):
     (_, text), (kind, status) = two.errors(job_steps, dies)
     assert "rank 1" in text and "ended" in text
     assert (kind, status) == ("ended", "3")
+
+
+# ---- ranks that do not go on
+
+
+def until_the_pipe_breaks(module=None, hidden=None):
+    from smdistributed.modelparallel.torch.state_mod import state
+
+    while True:
+        state.model.stage.pipe.health()
+        time.sleep(0.05)
+
+
+def has_passed(module, hidden):
+    return module.inner(hidden)
+
+
+def job_stands_still(rank, size, where):
+    """The second stage in a module, or the first one in the step's function or between steps."""
+    import smdistributed.modelparallel.torch as smp
+
+    os.environ["SHOAL_TIMEOUT_MS"] = "2000"
+    smp.init({"partitions": 2, "microbatches": MICROBATCHES})
+    torch.manual_seed(1)
+    model = smp.DistributedModel(Net(until_the_pipe_breaks if where == "module" else has_passed))
+    inputs = torch.randn(BATCH, WIDTH)
+    step(smp)(model, inputs)
+    if rank == 0 and where == "loop":
+        until_the_pipe_breaks()
+    smp.step(lambda model, inputs: until_the_pipe_breaks())(model, inputs)
+
+
+@pytest.mark.parametrize(
+    "where, texts",
+    [
+        ("module", ["which rank 1 (", "it has run forward of module 2 'far', microbatch 2 for "]),
+        ("function", ["rank 1 (", "nothing to run in step 2 ", "it has run start, microbatch 0"]),
+        ("loop", ["rank 1 (", "nothing to run in step 2 ", "rank 0 (", "it is in no step, since"]),
+    ],
+)
+def test_a_rank_that_stands_still_is_named_on_every_rank(two, where, texts):
+    for _, said in two.errors(job_stands_still, where):
+        for text in texts:
+            assert text in said
 
 
 # ---- memory
@@ -287,6 +363,7 @@ def job_misuse(rank, size):
     smp.init({"partitions": 2, "microbatches": MICROBATCHES})
     found["twice"] = outcome(smp.init, {"partitions": 2})
     found["placed"] = outcome(smp.set_partition, torch.nn.Linear(1, 1), 2)
+    found["placed between"] = outcome(smp.set_partition, torch.nn.Linear(1, 1), 0.5)
     torch.manual_seed(1)
     network = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH))
     found["no module"] = outcome(smp.DistributedModel, [network])
@@ -302,6 +379,13 @@ def job_misuse(rank, size):
     found["batch later"] = outcome(train, model, torch.randn(BATCH + 2, WIDTH))
     found["still works"] = train(model, torch.randn(BATCH, WIDTH)).outputs[0].shape
     found["of numbers"] = outcome(smp.StepOutput([1, 2]).reduce_mean)
+    weight, bias = network[0].weight, network[1].bias
+    network[0].weight = torch.nn.Parameter(torch.ones(WIDTH, WIDTH))
+    found["replaced"] = outcome(train, model, torch.randn(BATCH, WIDTH))
+    network[0].weight = weight
+    del network[1].bias
+    found["removed"] = outcome(train, model, torch.randn(BATCH, WIDTH))
+    network[1].bias = bias
     network.more = torch.nn.Linear(2, 2)
     found["changed"] = outcome(train, model, torch.randn(BATCH, WIDTH))
     return found
@@ -314,6 +398,7 @@ def test_misuse_is_refused_on_every_rank(two):
         "key": "did you mean 'partitions'?",
         "twice": "smp.init() was called before",
         "placed": "there is no partition 2 of 2",
+        "placed between": "there is no partition 0.5 of 2",
         "no module": "of a torch.nn.Module, not of list",
         "wrapped": "module 1 is a DataParallel: wrap what is in it, and set 'ddp': true",
         "scripted": "the model is a ScriptModule",
@@ -322,6 +407,8 @@ def test_misuse_is_refused_on_every_rank(two):
         "backward outside": "model.backward() is called within a function decorated",
         "batch later": "argument 'inputs': axis 0 of a tensor of shape [18, 8] has 18 elements",
         "of numbers": "the step's function returned int",
+        "replaced": "parameter 0.weight was replaced after the model was wrapped",
+        "removed": "parameter 1.bias was removed after the model was wrapped",
         "changed": "parameter more.weight was added after the model was wrapped",
     }
     for found in two.run(job_misuse):
@@ -329,6 +416,43 @@ def test_misuse_is_refused_on_every_rank(two):
         assert found.keys() == wanted.keys()
         for name, text in wanted.items():
             assert found[name] is not None and text in found[name][1], (name, found[name])
+
+
+def job_owners(rank, size, owners):
+    """A partial checkpoint of another model, or of more stages, is loaded before the first step."""
+    import smdistributed.modelparallel.torch as smp
+
+    smp.init({"partitions": 2, "microbatches": MICROBATCHES})
+    torch.manual_seed(1)
+    layers = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH))
+    model = smp.DistributedModel(layers)
+    model.load_state_dict({"_smp_is_partial": True, "_smp_owners": owners})
+    step(smp)(model, torch.randn(BATCH, WIDTH))
+
+
+@pytest.mark.parametrize(
+    "owners, said",
+    [
+        ({"Sequential": 0, "0": 0}, "has no module 1"),
+        ({"Sequential": 0, "0": 0, "1": 3}, "has module 1 on pp_rank 3, and there are 2 here"),
+    ],
+)
+def test_a_module_without_an_owner_is_named(two, owners, said):
+    for kind, text in two.errors(job_owners, owners):
+        assert kind == "PartitionError" and said in text
+
+
+def job_copies(rank, size):
+    import smdistributed.modelparallel.torch as smp
+
+    smp.init({"partitions": 1})
+    smp.DistributedModel(torch.nn.Linear(WIDTH, WIDTH))
+
+
+def test_copies_of_the_model_must_be_wanted(two):
+    for kind, text in two.errors(job_copies):
+        assert kind == "PartitionError"
+        assert "2 ranks hold 2 copies of the model, so 'ddp' must be true" in text
 
 
 def job_other_seed(rank, size):

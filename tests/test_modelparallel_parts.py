@@ -16,7 +16,7 @@ import ranks
 torch = pytest.importorskip("torch")
 sys.path.insert(0, str(ranks.ROOT / "bindings" / "smdistributed"))
 from shoal import plan  # noqa: E402 (needs the path)
-from smdistributed.modelparallel.torch import StepOutput, microbatch  # noqa: E402
+from smdistributed.modelparallel.torch import StepOutput, init, microbatch  # noqa: E402
 from smdistributed.modelparallel.torch.config import Config  # noqa: E402
 from smdistributed.modelparallel.torch.exceptions import (  # noqa: E402
     ConfigurationError,
@@ -181,10 +181,18 @@ def test_any_text_is_a_configuration_or_refused(monkeypatch):
     assert 0 < taken < 2000
 
 
-def test_processes_per_host_are_compared_with_those_here(monkeypatch):
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"LOCAL_WORLD_SIZE": "4"},
+        {"PMI_RANK": "0", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "4"},
+    ],
+    ids=["torchrun", "mpirun"],
+)
+def test_processes_per_host_are_compared_with_those_here(monkeypatch, environment):
+    monkeypatch.setattr(os, "environ", environment)
     with pytest.raises(ConfigurationError, match="'processes_per_host' is 8, and this host has 4"):
-        Config(distribution())
+        init(distribution())
 
 
 # ---- who is who

@@ -32,9 +32,10 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     """
     if state.is_initialized:
         raise InitializationError("smp.init() was called before")
+    is_rank = environment.complete(os.environ)
     cfg = Config(config)
     if not dist.is_initialized():
-        if not environment.complete(os.environ):
+        if not is_rank:
             raise InitializationError(
                 "RANK is not set, so no launcher has started this process as a rank; start it by "
                 "shoal run -n N python SCRIPT, torchrun or mpirun"

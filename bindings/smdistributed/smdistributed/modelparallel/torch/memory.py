@@ -172,14 +172,15 @@ class Kept:
         there. How many microbatches meet on a stage depends on how long backward passes take, of
         which nothing is known: the most of some ratios. A large number of tasks is put together,
         stage by stage."""
-        active = 0 if config.pipeline == "simple" else config.active_microbatches
+        kind = "simple" if config.pipeline == "simple" else "interleaved"
+        active = 0 if kind == "simple" else config.active_microbatches
         stages, count = config.pipeline_parallel_degree, config.microbatches
         peaks = [(0, 0)] * stages
         chunks = self.chunks if len(self.chunks) * count <= TASKS_MAX else _visits(self.chunks)
         for ratio in BACKWARD_RATIOS:
             for chunk in chunks:
                 chunk.backward_ns = ratio * chunk.forward_ns
-            found = pipeline.simulate(config.pipeline, stages, chunks, count, active)
+            found = pipeline.simulate(kind, stages, chunks, count, active)
             peaks = [
                 (max(kept, one.peak_bytes), max(later, one.later_peak_bytes))
                 for (kept, later), one in zip(peaks, found, strict=True)

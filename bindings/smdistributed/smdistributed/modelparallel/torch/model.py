@@ -227,9 +227,15 @@ class DistributedModel(torch.nn.Module, Joinable):
         """From a partial checkpoint that waits to be loaded."""
         if self.owners_wanted is None:
             return None
-        missing = [name for name in self.tree.names if name not in self.owners_wanted]
-        if missing:
-            raise PartitionError(f"the checkpoint to be loaded has no module {missing[0]}")
+        stages = state.cfg.pipeline_parallel_degree
+        for name in self.tree.names:
+            if name not in self.owners_wanted:
+                raise PartitionError(f"the checkpoint to be loaded has no module {name}")
+            if self.owners_wanted[name] >= stages:
+                raise PartitionError(
+                    f"the checkpoint to be loaded has module {name} on pp_rank "
+                    f"{self.owners_wanted[name]}, and there are {stages} here"
+                )
         return [self.owners_wanted[name] for name in self.tree.names]
 
     def _decide(self, trace_one: Callable[[], Any]) -> tuple[list[int], dict, list, list]:

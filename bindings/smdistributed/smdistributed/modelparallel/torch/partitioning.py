@@ -49,8 +49,8 @@ def set_partition(module: torch.nn.Module, index: int) -> None:
 
 def _check_index(index: int, where: str) -> None:
     stages = state.cfg.pipeline_parallel_degree
-    if not 0 <= index < stages:
-        raise PartitionError(f"{where}: there is no partition {index} of {stages}")
+    if not isinstance(index, int) or not 0 <= index < stages:
+        raise PartitionError(f"{where}: there is no partition {index!r} of {stages}")
 
 
 def check_divisible(module: torch.nn.Module) -> None:
