@@ -14,7 +14,7 @@ import urllib.request
 from datetime import timedelta
 
 import pytest
-from launching import DEADLINE_S, SHOAL
+from launching import DEADLINE_S, SHOAL, wait_until
 from services import Service, needs_service, serve_fails, service
 
 boto3 = pytest.importorskip("boto3", reason="boto3 is not installed (tools/setup test)")
@@ -331,6 +331,35 @@ def test_an_allocation_that_fails_is_one_error(tmp_path, monkeypatch, nth):
     again = Service(tmp_path)
     assert again.client("s3").get_object(**one)["Body"].read() == b"hello"
     assert again.stop() == (0, "")
+
+
+@pytest.mark.parametrize("nth", [70, 79])
+def test_a_job_goes_on_where_an_allocation_fails(tmp_path, monkeypatch, nth):
+    """Among those that look at the request, and of the thread that begins jobs."""
+    (tmp_path / "images.conf").write_text("* root=/\n")
+    monkeypatch.setenv("SHOAL_FAIL_ALLOC", str(nth))
+    service = Service(tmp_path)
+    asked_until_answered(service.client("s3").create_bucket, Bucket="data")
+    jobs = service.client("sagemaker")
+    asked_until_answered(
+        jobs.create_training_job,
+        TrainingJobName="job",
+        RoleArn="arn:aws:iam::000000000000:role/shoal",
+        AlgorithmSpecification={
+            "TrainingImage": "mine", "TrainingInputMode": "File",
+            "ContainerEntrypoint": ["/bin/true"],
+        },
+        OutputDataConfig={"S3OutputPath": "s3://data/"},
+        ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
+        StoppingCondition={"MaxRuntimeInSeconds": 600},
+    )
+
+    def has_ended():
+        about = asked_until_answered(jobs.describe_training_job, TrainingJobName="job")
+        return about["TrainingJobStatus"] == "Completed"
+
+    wait_until(has_ended, "end of the job")
+    assert service.stop()[0] == 0
 
 
 def test_a_directory_has_one_service(service):
