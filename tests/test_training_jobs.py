@@ -395,6 +395,16 @@ def test_warm_pool_goes_from_a_job_to_the_next_one_like_it(jobs):
     client.delete_training_job(TrainingJobName="one")
 
 
+def test_a_job_that_follows_at_once_has_the_pool(shared):
+    """Also while the folder of the one before, which is large, is still being removed."""
+    shared.create("large", "cd /opt/ml/output; for i in $(seq 300); do : > $i; done", keep=900,
+                  kind="ml.large")
+    shared.wait("large", "Completed")
+    shared.create("at-once", "true", kind="ml.large")
+    assert pool_of(shared, "large", "Reused")["ReusedByJob"] == "at-once"
+    shared.wait("at-once", "Completed")
+
+
 def test_ends_of_warm_pools(shared):
     """A program that fails leaves one, which is kept as long as was said last."""
     others = set((shared.folder / "pools").glob("*"))

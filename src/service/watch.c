@@ -443,6 +443,33 @@ static void pools_give(struct service_watch *watch, struct service_queued *queue
     }
 }
 
+/* Its end, with a pool, is committed or about to be: its step only has a folder to remove. */
+static bool leaves_pool(const struct service_job *job)
+{
+    return job->is_working && job->is_admitted && atomic_load(&job->pool_until_ms) > 0 &&
+           !atomic_load(&job->stop_wanted);
+}
+
+static bool has_any(const struct service_watch *watch,
+                    bool (*wanted)(const struct service_job *job))
+{
+    const struct service_job *job = watch->jobs;
+    while (job != NULL && !wanted(job))
+        job = job->next;
+    return job != NULL;
+}
+
+/* Whether a job like it is about to leave it a pool. */
+static bool pool_comes(const struct service_watch *watch, const struct service_job *job)
+{
+    const struct service_job *other = watch->jobs;
+    if (job->pool_key == NULL || job->pool_cache != 0 || job->is_admitted)
+        return false;
+    while (other != NULL && (!leaves_pool(other) || strcmp(other->pool_key, job->pool_key) != 0))
+        other = other->next;
+    return other != NULL;
+}
+
 /* Spot jobs and pools leave what the first of the others that wait needs. Spot jobs' supervisors
  * stop them, and that nobody asked for it tells the next step that they were interrupted. */
 static void room_make(struct service_watch *watch, const struct service_queued *waiting)
@@ -475,10 +502,13 @@ static void queue_look(struct service_watch *watch, int64_t now_ms)
         return;
     watch->queue_changed = false;
     service_queue_sort(queued, count);
-    pools_give(watch, queued, count, now_ms);
+    bool pools_come = has_any(watch, leaves_pool);
+    if (has_any(watch, has_pool))
+        pools_give(watch, queued, count, now_ms);
     service_queue_admit(queued, count, room_free(&watch->capacity));
     for (size_t i = 0; i < count; i++)
-        queue_decided(watch, queued[i].user, queued[i].starts, now_ms);
+        if (!pools_come || !pool_comes(watch, queued[i].user))
+            queue_decided(watch, queued[i].user, queued[i].starts, now_ms);
     while (first < count && (queued[first].starts || queued[first].is_spot))
         first++;
     if (first < count)
