@@ -455,6 +455,25 @@ def test_copies_of_the_model_must_be_wanted(two):
         assert "2 ranks hold 2 copies of the model, so 'ddp' must be true" in text
 
 
+def job_thawed(rank, size):
+    import smdistributed.modelparallel.torch as smp
+
+    smp.init({"partitions": 1, "ddp": True})
+    torch.manual_seed(1)
+    network = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH))
+    network[1].requires_grad_(False)
+    model = smp.DistributedModel(network)
+    step(smp)(model, torch.randn(BATCH, WIDTH))
+    network[1].bias.requires_grad_(True)
+    step(smp)(model, torch.randn(BATCH, WIDTH))
+
+
+def test_a_parameter_that_needs_gradients_later_is_named(two):
+    for kind, text in two.errors(job_thawed):
+        assert kind == "StepUsageError"
+        assert "parameter 1.bias needs gradients now, and did not" in text
+
+
 def job_other_seed(rank, size):
     import smdistributed.modelparallel.torch as smp
 

@@ -9,11 +9,11 @@ soon as its last part has come, while other modules' backward passes still run.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
-from .exceptions import StepError
+from .exceptions import StepError, StepUsageError
 from .sums import FusedSums, HookedSums
 
 
@@ -42,6 +42,27 @@ class GradientMeans:
         own = weakref.ref(self)
         for index, parameter in enumerate(self.parameters):
             parameter.register_post_accumulate_grad_hook(_told(own, index))
+
+    def check_known(
+        self, named: Iterable[tuple[str, torch.nn.Parameter]], stop_others: Callable[[str], None]
+    ) -> None:
+        """What needs gradients now did so when these sums were made.
+
+        Args:
+            stop_others: Tells the other stages why.
+
+        Raises:
+            StepUsageError: with the name of one that did not.
+        """
+        own = {id(one) for one in self.parameters}
+        for name, one in named:
+            if id(one) not in own:
+                text = (
+                    f"parameter {name} needs gradients now, and did not when the model was "
+                    "divided, so its copies would differ: set requires_grad before the first step"
+                )
+                stop_others(text)
+                raise StepUsageError(text)
 
     def begin_step(self, is_summed: bool) -> None:
         """is_summed: Whether gradients are summed at the end of this step."""

@@ -392,6 +392,7 @@ class DistributedModel(torch.nn.Module, Joinable):
             self.present = Pass.SUMS if is_last else Pass.KEEPS
         source = self.joining.announce(self.present) if self.joining else 0
         if self.means is not None:
+            self.means.check_known(self.default_reducer_named_parameters(), self.stop_others)
             if self.broadcasts_buffers:
                 self._broadcast(list(self.local_buffers()), source)
             self.means.begin_step(self.present is Pass.SUMS)
