@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * failures_death_test.c: ranks that are killed, at every moment and on every path. All others end
- * with SHOAL_ERR_PEER_LOST that names the rank and its host, long before their deadline; a
- * sub-group without the dead rank goes on.
+ * with SHOAL_ERR_PEER_LOST that names the rank, its host and the operation that was under way, long
+ * before their deadline; a sub-group without the dead rank goes on.
  */
 #include <poll.h>
 #include <setjmp.h>
@@ -261,6 +261,46 @@ static bool is_asleep(pid_t pid)
     return state == 'S';
 }
 
+/* The others sleep in an operation that lacks the victim's part. The error names it. */
+static int die_awaited(shoal_group_t group, struct board *board)
+{
+    int rank = shoal_group_rank(group);
+    CHECK(shoal_barrier(group, NULL));
+    atomic_store(&board->stage[rank], 1);
+    if (is_victim(board, rank))
+        return await_death(board);
+    REQUIRE(check_cause(group, board, scenario_sum(group, 1000, false)) == 0);
+    EXPECT(shoal_group_health(group), SHOAL_ERR_PEER_LOST,
+           " is lost during allreduce(1000 x i64, sum) #2: ");
+    return 0;
+}
+
+static void kill_when_others_sleep(struct board *board, const pid_t *pids)
+{
+    for (int rank = 0; rank < board->size; rank++)
+        if (board_wait(&board->stage[rank], 1))
+            return;
+    for (int rank = 0; rank < board->size; rank++)
+        while (rank != board->victim && !is_asleep(pids[rank]))
+            poll(NULL, 0, 1);
+    poll(NULL, 0, 20);
+    kill_at(board, pids, 0, 1);
+}
+
+static void test_awaited(void **state)
+{
+    (void)state;
+    for (const struct layout *layout = scenario_layouts; layout->size > 0; layout++) {
+        struct scenario scenario = {.layout = layout,
+                                    .timeout_ms = TIMEOUT_MS,
+                                    .victim = layout->size - 1,
+                                    .victim_code = 256 + SIGKILL,
+                                    .act = die_awaited,
+                                    .meanwhile = kill_when_others_sleep};
+        scenario_run(&scenario);
+    }
+}
+
 /* The others stand still, each within the sum, while the victim takes its part in it and ends. */
 static void end_while_others_stand(struct board *board, const pid_t *pids)
 {
@@ -406,15 +446,11 @@ static void test_one_after_the_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_before),
-        cmocka_unit_test(test_after),
-        cmocka_unit_test(test_after_last),
-        cmocka_unit_test(test_idle),
-        cmocka_unit_test(test_within),
-        cmocka_unit_test(test_with_requests),
-        cmocka_unit_test(test_go_on_without),
-        cmocka_unit_test(test_two_at_once),
-        cmocka_unit_test(test_one_after_the_other),
+        cmocka_unit_test(test_before),        cmocka_unit_test(test_after),
+        cmocka_unit_test(test_after_last),    cmocka_unit_test(test_idle),
+        cmocka_unit_test(test_awaited),       cmocka_unit_test(test_within),
+        cmocka_unit_test(test_with_requests), cmocka_unit_test(test_go_on_without),
+        cmocka_unit_test(test_two_at_once),   cmocka_unit_test(test_one_after_the_other),
     };
     return cmocka_run_group_tests(tests, scenario_isolate, NULL);
 }

@@ -97,6 +97,7 @@ enum difference {
     NAME,
     NUMBER,
     COUNT,
+    NAMELESS,
     TENSOR_NAME,
     DTYPE,
     OP,
@@ -113,6 +114,7 @@ static const char *const differences[DIFFERENCES] = {
     "the name is others on rank 1",
     "the number of tensors is 3",
     "tensor 2 is 'weight' of 1025 elements",
+    "tensor 2 is of 1025 elements on rank 1",
     "tensor 1 is 'weight' of 5",
     "the dtype is f64",
     "the op is sum",
@@ -128,7 +130,8 @@ static void make_different(struct shoal_fuse_options *options, enum difference d
     switch (difference) {
     case NAME: options->name = "others"; break;
     case NUMBER: options->tensor_count = 3; break;
-    case COUNT: options->counts = other_counts; break;
+    case COUNT:
+    case NAMELESS: options->counts = other_counts; break;
     case TENSOR_NAME: options->tensor_names = other_names; break;
     case DTYPE: options->dtype = SHOAL_F64; break;
     case OP: options->op = SHOAL_SUM; break;
@@ -146,6 +149,8 @@ static int differ(shoal_group_t group, struct board *board)
     for (int i = 0; i < DIFFERENCES; i++) {
         struct shoal_fuse_options options = good_options();
         shoal_fuse_t fuse = NULL;
+        if (i == NAMELESS)
+            options.tensor_names = NULL; /* on all ranks */
         if (shoal_group_rank(group) == ODD)
             make_different(&options, (enum difference)i);
         EXPECT(shoal_fuse_create(group, &options, &fuse), SHOAL_ERR_MISMATCH, "fuse '",
@@ -367,7 +372,8 @@ static int stay_away(shoal_group_t group, struct board *board)
             REQUIRE(i == rank || board_wait(&board->stage[i], 2) == 0);
     } else {
         EXPECT(whole_step(fuse), SHOAL_ERR_TIMEOUT, "fuse 'layers'", who,
-               board->victim == 0 ? "order of the fuse" : "tensor 3 'head', is not back");
+               board->victim == 0 ? "order of the fuse"
+                                  : ": buffer 4 of 5, tensor 3 'head', is not back");
         atomic_store(&board->stage[rank], 2);
     }
     CHECK(shoal_fuse_free(fuse));

@@ -2,8 +2,9 @@
 /*
  * failures_shared_test.c: operations that fail while peers read and write each other's buffers
  * from shoal_alloc, or a rank that dies there. When the call has returned, the memory is the
- * caller's own again: nobody writes it later. If a peer stands still just then, what is freed is
- * not used again.
+ * caller's own again: nobody writes it later; and where it has returned well, though a rank has
+ * died meanwhile, all results are right. If a peer stands still just then, what is freed is not
+ * used again.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -95,6 +96,7 @@ static void test_memory_is_own_after_an_abort(void **state)
 
 #define TIMEOUT_MS 60000
 #define QUICK_MS   20000
+#define PART       (COUNT / SIZE)
 
 static void die_here(int signal)
 {
@@ -105,16 +107,84 @@ static void die_here(int signal)
 /* Variants: the operation, and whether it is a request. */
 enum { SUM, GATHER, OPERATIONS, LATER = OPERATIONS };
 
-static enum shoal_status operate(shoal_group_t group, int variant, float *memory)
+static enum shoal_status operate(shoal_group_t group, int variant, uint32_t *memory)
 {
-    uint64_t part = COUNT / SIZE;
     shoal_request_t request = NULL, *handle = variant & LATER ? &request : NULL;
     enum shoal_status status =
         variant % OPERATIONS == SUM
-            ? shoal_allreduce(memory, memory, COUNT, SHOAL_F32, SHOAL_MAX, group, handle)
-            : shoal_allgather(memory + part * (uint64_t)shoal_group_rank(group), memory, part,
-                              SHOAL_F32, group, handle);
+            ? shoal_allreduce(memory, memory, COUNT, SHOAL_U32, SHOAL_SUM, group, handle)
+            : shoal_allgather(memory + PART * (uint64_t)shoal_group_rank(group), memory, PART,
+                              SHOAL_U32, group, handle);
     return status == SHOAL_OK && request ? shoal_request_wait(&request, -1) : status;
+}
+
+/* What a rank brings, in units: all have other numbers, as have neighbouring places. */
+static uint32_t unit_at(uint64_t i)
+{
+    return (uint32_t)(i & 1023) + 1;
+}
+
+static void fill_units(uint32_t *numbers, uint64_t count, uint32_t factor)
+{
+    for (uint64_t i = 0; i < count; i++)
+        numbers[i] = factor * unit_at(i);
+}
+
+static bool are_units(const uint32_t *numbers, uint64_t count, uint32_t factor)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (numbers[i] != factor * unit_at(i))
+            return false;
+    return true;
+}
+
+/* The first sum is of 1, 2 and 3 units, each further one of three equal numbers; sums wrap. */
+static bool is_right(int variant, int round, const uint32_t *memory)
+{
+    uint32_t sum = 1 + 2 + 3;
+    for (int i = 0; i < round; i++)
+        sum *= SIZE;
+    if (variant % OPERATIONS == SUM)
+        return are_units(memory, COUNT, sum);
+    for (uint32_t rank = 0; rank < SIZE; rank++)
+        if (!are_units(memory + rank * PART, PART, rank + 1))
+            return false;
+    return true;
+}
+
+/* So that results which were right in the round before are not taken for this one's. */
+static void forget_others(int variant, int rank, uint32_t *memory)
+{
+    for (int i = 0; i < SIZE && variant % OPERATIONS == GATHER; i++)
+        if (i != rank)
+            memset(memory + (uint64_t)i * PART, 0, PART * sizeof(*memory));
+}
+
+/* The victim does nothing else, so that it ends amid its work. */
+static int work_until_death(shoal_group_t group, const struct board *board, uint32_t *memory)
+{
+    struct itimerval soon = {
+        .it_value = {.tv_usec = 1500 + 700 * (board->victim + SIZE * board->variant)}};
+    signal(SIGVTALRM, die_here);
+    setitimer(ITIMER_VIRTUAL, &soon, NULL);
+    while (operate(group, board->variant, memory) == SHOAL_OK)
+        continue;
+    return 1;
+}
+
+/* Works until an operation fails; the results of all before it are right. */
+static int work_beside_victim(shoal_group_t group, struct board *board, uint32_t *memory)
+{
+    enum shoal_status status = SHOAL_OK;
+    char victim[32];
+    for (int round = 0; round < 1000 && status == SHOAL_OK; round++) {
+        forget_others(board->variant, shoal_group_rank(group), memory);
+        status = operate(group, board->variant, memory);
+        REQUIRE(status != SHOAL_OK || is_right(board->variant, round, memory));
+    }
+    snprintf(victim, sizeof(victim), "rank %d (host host0", board->victim);
+    EXPECT(status, SHOAL_ERR_PEER_LOST, victim);
+    return 0;
 }
 
 /* The victim ends after a while of its own computing, most of which is work on everybody's
@@ -122,24 +192,20 @@ static enum shoal_status operate(shoal_group_t group, int variant, float *memory
  * what they free. */
 static int die_amid(shoal_group_t group, struct board *board)
 {
-    struct itimerval soon = {.it_value = {.tv_usec = 1500 + 700 * board->victim}};
-    enum shoal_status status = SHOAL_OK;
     void *memory = NULL, *again = NULL;
-    char victim[32];
-    CHECK(shoal_alloc(group, COUNT * sizeof(float), &memory));
-    memset(memory, 0, COUNT * sizeof(float));
+    uint64_t rank = (uint64_t)shoal_group_rank(group);
+    CHECK(shoal_alloc(group, COUNT * sizeof(uint32_t), &memory));
+    if (board->variant % OPERATIONS == SUM)
+        fill_units(memory, COUNT, (uint32_t)rank + 1);
+    else
+        fill_units((uint32_t *)memory + rank * PART, PART, (uint32_t)rank + 1);
     CHECK(shoal_barrier(group, NULL));
-    if (shoal_group_rank(group) == board->victim) {
-        signal(SIGVTALRM, die_here);
-        setitimer(ITIMER_VIRTUAL, &soon, NULL);
-    }
-    for (int i = 0; i < 1000 && status == SHOAL_OK; i++)
-        status = operate(group, board->variant, memory);
+    if ((int)rank == board->victim)
+        return work_until_death(group, board, memory);
+    REQUIRE(work_beside_victim(group, board, memory) == 0);
     fill_own(memory);
-    snprintf(victim, sizeof(victim), "rank %d (host host0", board->victim);
-    EXPECT(status, SHOAL_ERR_PEER_LOST, victim);
     CHECK(shoal_free(group, memory));
-    CHECK(shoal_alloc(group, COUNT * sizeof(float), &again));
+    CHECK(shoal_alloc(group, COUNT * sizeof(uint32_t), &again));
     usleep(20000);
     REQUIRE(again == memory && is_own(memory));
     return 0;

@@ -490,6 +490,22 @@ def test_sparse_gradients_are_refused(pair):
     pair.call(rank_sparse)
 
 
+def rank_models_differ(rank, size):
+    """torch compares with rank 0's model, and rank 0 hears of it when it needs the others."""
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=2))
+    if rank == 1:
+        with pytest.raises(RuntimeError, match=r"sizes \[2, 5\]"):
+            DDP(torch.nn.Linear(5, 2), process_group=group)
+    else:
+        with pytest.raises(RuntimeError, match=r"rank 1 "):
+            DDP(torch.nn.Linear(4, 2), process_group=group)(torch.ones(1, 4))
+    dist.barrier()
+
+
+def test_models_that_differ(pair):
+    pair.call(rank_models_differ)
+
+
 def rank_left_out(rank, size):
     model = made(DDP, Branches, rank)
     model(next(samples(rank)), [1])["sum"].mean().backward()

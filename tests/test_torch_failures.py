@@ -33,9 +33,25 @@ def test_ranks_that_disagree():
             assert "4" in text and "5" in text
 
 
+models = []  # a rank's
+
+
+def rank_wraps_a_model(rank, size):
+    import shoal.torch
+
+    models.append(shoal.torch.DistributedDataParallel(torch.nn.Linear(64, 64)))
+    rank_trains()
+
+
+def rank_trains():
+    models[0](torch.ones(1, 64)).sum().backward()
+
+
 def rank_wait_for_the_dead(rank, size):
     errors = []
     for call in (
+        rank_trains,
+        rank_trains,
         lambda: dist.all_reduce(torch.ones(100)),
         lambda: dist.all_reduce(torch.ones(1), async_op=True).wait(),
         lambda: dist.all_reduce(torch.ones(1), async_op=True).get_future().wait(),
@@ -54,11 +70,12 @@ def rank_wait_for_the_dead(rank, size):
 
 def test_a_killed_rank_is_named():
     with ranks.Ranks(3, rank_start, new_method(), 30) as started:
+        started.call(rank_wraps_a_model)
         for rank in (0, 2):
             started.pipes[rank].send((rank_wait_for_the_dead, ()))
         started.processes[1].kill()
         for errors in started.results([0, 2]):
-            assert len(errors) == 4
+            assert len(errors) == 6
             for text in errors:
                 assert "rank 1" in text, text
 

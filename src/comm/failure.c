@@ -390,19 +390,32 @@ void failure_received(struct comm_engine *engine, int peer, const struct wire *w
 /* ---- peers that are gone
  * --------------------------------------------------------------------------------------- */
 
+/* The number of the oldest operation that is under way here; 0: none is. */
+static uint64_t under_way(const struct comm_group *group, struct comm_signature *signature)
+{
+    const struct comm_task *task = group->first_task;
+    if (!task && group->served)
+        task = group->served->first_task;
+    uint64_t blocking = atomic_load_explicit(&group->blocking, memory_order_acquire);
+    uint64_t packed = atomic_load_explicit(&group->blocking_signature, memory_order_relaxed);
+    *signature = task ? task->signature : comm_signature_unpack(packed);
+    return task ? task->sequence : blocking;
+}
+
 static void break_by_loss(struct comm_group *group, int peer, enum shoal_status why,
                           const char *text)
 {
-    char who[160];
+    struct comm_signature signature;
+    uint64_t sequence = under_way(group, &signature);
+    char who[160], what[128], during[192] = "";
     int rank = group->rank_of[peer];
     if (rank < 0)
         return;
-    comm_rank_text(group, rank, who, sizeof(who));
-    if (group->first_task)
-        comm_group_break(group, why, "%s of group '%s' is lost during operation #%" PRIu64 ": %s",
-                         who, group->name, group->first_task->sequence, text);
-    else
-        comm_group_break(group, why, "%s of group '%s' is lost: %s", who, group->name, text);
+    if (sequence > 0)
+        snprintf(during, sizeof(during), " during %s #%" PRIu64,
+                 comm_signature_text(&signature, what, sizeof(what)), sequence);
+    comm_group_break(group, why, "%s of group '%s' is lost%s: %s",
+                     comm_rank_text(group, rank, who, sizeof(who)), group->name, during, text);
 }
 
 /* The transport has let go of all frames to the peer. Of one that left in good order only those
@@ -443,14 +456,15 @@ void failure_group_added(struct comm_engine *engine, struct comm_group *group)
     }
 }
 
-static void break_by_leaving(struct comm_group *group, const struct comm_task *task, int rank)
+void comm_group_break_by_leaving(struct comm_group *group, int rank,
+                                 const struct comm_signature *signature, uint64_t sequence)
 {
     char who[160], what[128];
     comm_group_break(group, SHOAL_ERR_PEER_LOST,
                      "%s left group '%s' (it freed it, or its process came to its end), but %s "
                      "#%" PRIu64 " needs it",
                      comm_rank_text(group, rank, who, sizeof(who)), group->name,
-                     comm_signature_text(&task->signature, what, sizeof(what)), task->sequence);
+                     comm_signature_text(signature, what, sizeof(what)), sequence);
 }
 
 bool comm_engine_peer_is_gone(const struct comm_engine *engine, int peer)
@@ -485,7 +499,7 @@ static void look_at_left(struct comm_engine *engine, struct comm_task *task)
     base_free(late);
     bool any_source = task->call.kind == COLL_RECV && task->call.root == SHOAL_ANY_SOURCE;
     if (gone >= 0 && (!any_source || here == 0))
-        break_by_leaving(group, task, gone);
+        comm_group_break_by_leaving(group, gone, &task->signature, task->sequence);
 }
 
 /* ---- looking

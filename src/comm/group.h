@@ -64,6 +64,9 @@ struct comm_group {
     uint64_t sequence;      /* of the last collective started, from 1 */
     uint64_t send_sequence; /* of point to point */
     atomic_int pending;     /* requests not done */
+    /* The same-host operation that a caller carries out on its own thread, for messages: its number
+     * (0: there is none), and its packed signature, which is written first. */
+    atomic_uint_least64_t blocking, blocking_signature;
     struct comm_counters counters;
     uint64_t split_number;              /* splits so far */
     struct comm_request *idle_requests; /* under the door, as the next two */
@@ -114,6 +117,11 @@ static inline bool comm_group_broken(const struct comm_group *group)
 }
 /* SHOAL_OK, or the cause with its text as this thread's error. Waits out a writer. */
 enum shoal_status comm_group_health(struct comm_group *group);
+
+/* Breaks it as PEER_LOST: that group rank has left in good order, and this operation needs it. Any
+ * thread. */
+void comm_group_break_by_leaving(struct comm_group *group, int rank,
+                                 const struct comm_signature *signature, uint64_t sequence);
 
 /* Those that are no servers. */
 static inline int comm_group_rank_count(const struct comm_group *group)

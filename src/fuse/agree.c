@@ -27,7 +27,7 @@ struct saying {
 /* What one tensor is on a rank. */
 struct saying_of_tensor {
     uint64_t count;
-    char name[56];
+    char name[120];
 };
 _Static_assert(sizeof(struct saying) >= sizeof(struct saying_of_tensor), "one room for both");
 
@@ -109,11 +109,22 @@ static enum shoal_status find_tensor(const struct comparison *at, int rank, int 
     return SHOAL_OK;
 }
 
+#define SAID_BYTES 160
+
+static const char *said_text(const struct saying_of_tensor *said, char text[SAID_BYTES])
+{
+    if (said->name[0])
+        snprintf(text, SAID_BYTES, "'%.119s' of %" PRIu64 " elements", said->name, said->count);
+    else
+        snprintf(text, SAID_BYTES, "of %" PRIu64 " elements", said->count);
+    return text;
+}
+
 static enum shoal_status differ_in_tensor(const struct comparison *at, int rank)
 {
     const struct saying_of_tensor *all = at->all;
     struct saying_of_tensor mine = {0};
-    char what[32], theirs[128], ours[128];
+    char what[32], theirs[SAID_BYTES], ours[SAID_BYTES];
     int tensor = 0;
     TRY(find_tensor(at, rank, &tensor));
     mine.count = at->options->counts[tensor];
@@ -121,10 +132,7 @@ static enum shoal_status differ_in_tensor(const struct comparison *at, int rank)
         snprintf(mine.name, sizeof(mine.name), "%s", at->options->tensor_names[tensor]);
     TRY(gather(at->fuse, &mine, at->all, sizeof(mine)));
     snprintf(what, sizeof(what), "tensor %d is", tensor);
-    snprintf(theirs, sizeof(theirs), "'%.55s' of %" PRIu64 " elements", all[rank].name,
-             all[rank].count);
-    snprintf(ours, sizeof(ours), "'%.55s' of %" PRIu64 " elements", all[0].name, all[0].count);
-    return differ(at, rank, what, theirs, ours);
+    return differ(at, rank, what, said_text(&all[rank], theirs), said_text(&all[0], ours));
 }
 
 static enum shoal_status compare_with_first(const struct comparison *at, int rank)

@@ -39,7 +39,8 @@ const char *fuse_tensor_text(const struct fuse *fuse, int tensor, char text[FUSE
     return text;
 }
 
-/* ": buffer 2 of 5, tensor 7 'a' to tensor 4 'b', is not back" of what was sent first. */
+/* ": buffer 2 of 5, tensor 7 'a' to tensor 4 'b', is not back" of what was sent first; one tensor
+ * is named once. */
 static void describe_late(struct fuse *fuse, char *text, size_t text_bytes)
 {
     char first[FUSE_TENSOR_TEXT_BYTES], last[FUSE_TENSOR_TEXT_BYTES];
@@ -53,10 +54,11 @@ static void describe_late(struct fuse *fuse, char *text, size_t text_bytes)
     if (late.count == 0)
         return;
     const struct fuse_window *windows = fuse->windows + late.first;
-    fuse_tensor_text(fuse, windows[0].first_tensor, first);
-    fuse_tensor_text(fuse, windows[late.count - 1].last_tensor, last);
-    snprintf(text, text_bytes, ": buffer %d of %d, %s to %s, is not back", late.first,
-             fuse->buffer_count, first, last);
+    int from = windows[0].first_tensor, to = windows[late.count - 1].last_tensor;
+    fuse_tensor_text(fuse, from, first);
+    fuse_tensor_text(fuse, to, last);
+    snprintf(text, text_bytes, ": buffer %d of %d, %s%s%s, is not back", late.first,
+             fuse->buffer_count, first, from == to ? "" : " to ", from == to ? "" : last);
 }
 
 /* All groups have one cause: a rank may hear of either first. */

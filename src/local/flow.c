@@ -432,7 +432,6 @@ static void look_for_left(struct local_op *op)
     struct comm_signature signature = comm_signature_unpack(op->signature);
     const struct base_shared *regions = group->world->host->regions;
     bool left[COMM_LOCAL_MAX] = {false}, late[COMM_LOCAL_MAX] = {false};
-    char what[128], who[160];
     for (int i = 0; i < group->size; i++) /* first, so that all it published is seen after */
         left[i] =
             atomic_load(&comm_region_control_of(&regions[op->local->local_index[i]])->left) != 0;
@@ -441,12 +440,7 @@ static void look_for_left(struct local_op *op)
         mark_behind(op, late);
     for (int i = 0; i < group->size; i++)
         if (left[i] && late[i])
-            comm_group_break(
-                group, SHOAL_ERR_PEER_LOST,
-                "%s left group '%s' (it freed it, or its process came to its end), but %s "
-                "#%" PRIu64 " needs it",
-                comm_rank_text(group, i, who, sizeof(who)), group->name,
-                comm_signature_text(&signature, what, sizeof(what)), op->sequence);
+            comm_group_break_by_leaving(group, i, &signature, op->sequence);
 }
 
 /* After a while in vain: does a peer run something else, or is it gone? */
@@ -585,21 +579,32 @@ static void give_up(const struct local_op *op)
         local_direct_quiesce(op);
 }
 
+/* False: the group has broken before it was done. */
+static bool run_to_its_end(struct local_op *op)
+{
+    int64_t deadline_ns = 0;
+    for (;;) {
+        bool last = comm_group_broken(op->local->group);
+        if (advance(op))
+            return true;
+        if (last)
+            return false;
+        wait_for_peers(op, &deadline_ns);
+    }
+}
+
 static enum shoal_status run(struct comm_group *group, const struct comm_call *call,
                              struct comm_plan *plan, uint64_t sequence)
 {
     (void)plan;
     struct local_op op;
-    int64_t deadline_ns = 0;
     begin(&op, group, call, sequence);
-    for (;;) {
-        bool last = comm_group_broken(group);
-        if (advance(&op))
-            return SHOAL_OK;
-        if (last)
-            break;
-        wait_for_peers(&op, &deadline_ns);
-    }
+    atomic_store_explicit(&group->blocking_signature, op.signature, memory_order_relaxed);
+    atomic_store_explicit(&group->blocking, sequence, memory_order_release);
+    bool done = run_to_its_end(&op);
+    atomic_store_explicit(&group->blocking, 0, memory_order_relaxed);
+    if (done)
+        return SHOAL_OK;
     give_up(&op);
     comm_progress_kick(group->world);
     return comm_group_health(group);
