@@ -48,6 +48,7 @@ static struct shoal_pipe_counters counters_of(shoal_pipe_t pipe)
  * ---------------------------------------------------------------------------------------------- */
 
 #define MICROBATCHES 5
+#define EXITS        6
 #define STEPS        3
 
 /* Elements of the activations between stages: small ones travel in a message, large ones not. */
@@ -610,12 +611,30 @@ static void test_nothing_yet(void **state)
     expect_run(3, 1, nothing_yet);
 }
 
+/* A rank ends with its last step, while others may still be on their way out of it. */
+static int exit_behind_step(shoal_group_t group, void *user)
+{
+    (void)user;
+    shoal_pipe_t pipe = NULL;
+    CHECK(shoal_pipe_create(group, NULL, &pipe));
+    CHECK(shoal_pipe_step_begin(pipe));
+    CHECK(shoal_pipe_step_end(pipe));
+    exit(0);
+}
+
+static void test_exit_behind_a_step(void **state)
+{
+    (void)state;
+    for (int round = 0; round < EXITS; round++)
+        expect_run(2, 1 + round % 2, exit_behind_step);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model),       cmocka_unit_test(test_replay),
         cmocka_unit_test(test_at_random),   cmocka_unit_test(test_hold),
-        cmocka_unit_test(test_nothing_yet),
+        cmocka_unit_test(test_nothing_yet), cmocka_unit_test(test_exit_behind_a_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -218,6 +218,8 @@ void comm_progress_stop(struct comm_world *world);
  * this thread if `here` and the engine is free, else whoever has the engine. */
 void comm_progress_submit(struct comm_world *world, struct comm_request *request);
 void comm_progress_go(struct comm_world *world, bool here);
+/* Token held: starts what is queued and hands on what can leave now. */
+void comm_progress_flush(struct comm_world *world);
 /* Token held: moves the engine until *done, sleeping between. False: the call was interrupted. */
 bool comm_progress_until(struct comm_group *group, const atomic_int *done);
 /* Takes the token, also from a progress thread that is at work. */

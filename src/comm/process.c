@@ -61,6 +61,7 @@ static void depart(struct comm_world *world)
 {
     if (!take_token(world))
         return;
+    comm_progress_flush(world);
     comm_world_depart(world, comm_group_linger_ms(world->root));
 }
 

@@ -120,6 +120,14 @@ static void drain(struct comm_world *world)
     }
 }
 
+void comm_progress_flush(struct comm_world *world)
+{
+    do {
+        drain(world);
+        comm_engine_poll(world->engine);
+    } while (atomic_load(&world->queued) > 0);
+}
+
 void comm_progress_go(struct comm_world *world, bool here)
 {
     if (!here || pthread_mutex_trylock(&world->token) != 0) {

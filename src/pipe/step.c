@@ -106,15 +106,16 @@ static enum shoal_status fail_late(struct pipe *pipe, int late, int64_t timeout_
                      pipe_doing_text(pipe, late, doing, sizeof(doing)));
 }
 
-/* Lock held, and given back while it waits. */
+/* Lock held, and given back while it waits. Marks that are there count although a rank has left
+ * since: it has sent what it owes. */
 static enum shoal_status wait_for_marks(struct pipe *pipe, uint64_t marks)
 {
     int64_t timeout_ms = atomic_load(&pipe->place.parent->timeout_ms);
     int64_t early_ms = timeout_ms / 2 < PIPE_ASK_EARLY_MS ? timeout_ms / 2 : PIPE_ASK_EARLY_MS;
     int64_t late_ns = base_deadline_ns(timeout_ms),
             ask_ns = base_deadline_ns(timeout_ms - early_ms);
-    enum shoal_status status = pipe_health(pipe);
-    for (int late; status == SHOAL_OK && (late = find_late(pipe, marks)) >= 0;) {
+    for (int late; (late = find_late(pipe, marks)) >= 0;) {
+        TRY(pipe_health(pipe));
         int64_t now_ns = base_now_ns();
         if (now_ns >= late_ns)
             return fail_late(pipe, late, timeout_ms);
@@ -123,10 +124,9 @@ static enum shoal_status wait_for_marks(struct pipe *pipe, uint64_t marks)
         unsigned seen = atomic_load(&pipe->changes);
         pipe_unlock(pipe);
         pipe_wait(pipe, seen, now_ns < ask_ns ? ask_ns : late_ns);
-        status = pipe_health(pipe);
         pthread_mutex_lock(&pipe->lock);
     }
-    return status;
+    return SHOAL_OK;
 }
 
 /* A task of the step that ends. */
