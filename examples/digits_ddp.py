@@ -119,7 +119,7 @@ def main() -> None:
     same = same_on_all_ranks(model)
     if rank == 0:
         report(arguments, size, losses, right, statistics.median(speeds[1:] or speeds), same, model)
-    # The model holds the group, and gloo's threads are joined only when its last holder goes: in the
+    # The model holds the group, and gloo's threads are joined when its last holder goes: in the
     # interpreter's end that can abort the process (pytorch/pytorch#190489).
     del model
     gc.collect()
