@@ -97,8 +97,7 @@ struct pipe_answer {
     struct pipe_state state;
 };
 
-#define PIPE_RUNS_MAX     65536
-#define PIPE_ASK_EARLY_MS 1000 /* before an error names a rank, it is asked what it is doing */
+#define PIPE_RUNS_MAX 65536
 
 struct pipe_timeline {
     struct shoal_pipe_run *runs; /* [capacity] */
@@ -238,6 +237,12 @@ struct pipe_state pipe_doing_now(const struct pipe *pipe);
 static inline uint64_t pipe_step_of(const struct pipe *pipe, int rank)
 {
     return pipe->marks[rank] / 2;
+}
+
+/* So long before the deadline of an error that names a rank it is asked what it is doing. */
+static inline int64_t pipe_ask_early_ms(int64_t timeout_ms)
+{
+    return timeout_ms / 2 < 1000 ? timeout_ms / 2 : 1000;
 }
 
 /* What a rank that was asked has said that it is doing; returns text. */

@@ -111,7 +111,7 @@ static enum shoal_status fail_late(struct pipe *pipe, int late, int64_t timeout_
 static enum shoal_status wait_for_marks(struct pipe *pipe, uint64_t marks)
 {
     int64_t timeout_ms = atomic_load(&pipe->place.parent->timeout_ms);
-    int64_t early_ms = timeout_ms / 2 < PIPE_ASK_EARLY_MS ? timeout_ms / 2 : PIPE_ASK_EARLY_MS;
+    int64_t early_ms = pipe_ask_early_ms(timeout_ms);
     int64_t late_ns = base_deadline_ns(timeout_ms),
             ask_ns = base_deadline_ns(timeout_ms - early_ms);
     for (int late; (late = find_late(pipe, marks)) >= 0;) {

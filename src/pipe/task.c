@@ -306,7 +306,7 @@ static enum shoal_status look_at_waiting(struct pipe *pipe, int64_t *deadline_ns
 {
     const struct pipe_task *task = pipe->queue.first_waiting;
     int64_t timeout_ms = atomic_load(&pipe->place.parent->timeout_ms);
-    int64_t early_ms = timeout_ms / 2 < PIPE_ASK_EARLY_MS ? timeout_ms / 2 : PIPE_ASK_EARLY_MS;
+    int64_t early_ms = pipe_ask_early_ms(timeout_ms);
     if (!task)
         return SHOAL_OK;
     int64_t from_ns = task->came_ns > pipe->turned_ns ? task->came_ns : pipe->turned_ns;
@@ -367,7 +367,7 @@ static void ask_all(struct pipe *pipe, int64_t now_ns)
 static enum shoal_status look_at_others(struct pipe *pipe, int64_t *deadline_ns)
 {
     int64_t timeout_ms = atomic_load(&pipe->place.parent->timeout_ms), busy_ms = 0;
-    int64_t early_ms = timeout_ms / 2 < PIPE_ASK_EARLY_MS ? timeout_ms / 2 : PIPE_ASK_EARLY_MS;
+    int64_t early_ms = pipe_ask_early_ms(timeout_ms);
     int64_t early_ns = early_ms * BASE_NS_PER_MS, timeout_ns = timeout_ms * BASE_NS_PER_MS;
     if (!pipe->in_step || pipe->queue.first_waiting || find_held_by_list(pipe))
         return SHOAL_OK;
